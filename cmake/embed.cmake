@@ -1,4 +1,7 @@
 # Writes the .tile files as one C table (see tile/library.h): cmake -DOUT=... -DFILES="a.tile;b.tile" -P embed.cmake
+if(NOT DEFINED FILES)
+  set(FILES "")
+endif()
 set(text "/* Made from src/ops by cmake/embed.cmake. */\n#include \"tile/library.h\"\n\n")
 set(table "")
 set(i 0)

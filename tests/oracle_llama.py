@@ -11,8 +11,8 @@ An ids file holds token ids separated by white space or commas. `greedy` takes s
 is read once): the k-th --out belongs to the k-th --ids.
 
 Shapes: a linear layer's weight is [out, in] (gguf's reader gives the rows of the file that way). Rope turns the
-interleaved pairs (2i, 2i+1), the order in which the rows of attn_q and attn_k lie in a llama GGUF. What the file asks for
-and this model does not have (experts, YaRN, a tensor that nothing reads) is an error, not a wrong answer.
+interleaved pairs (2i, 2i+1), the order in which the rows of attn_q and attn_k lie in a llama GGUF. What the file asks
+for and this model does not have (experts, YaRN, a tensor that nothing reads) is an error, not a wrong answer.
 """
 import argparse
 import re

@@ -6,10 +6,11 @@
  *     tensors     string name, u32 rank, u64 extents (innermost first), u32 element type, u64 offset
  *     data        from the next multiple of general.alignment (32 when absent); offsets count from here
  *
- * A `reader` walks over these bytes. Every read goes through `take`, which checks what is left in the file and keeps the
- * first failure in reader.status; after a failure reads give zeros, so that one check at the end of a step suffices.
- * Memory is bounded by the file: a count is compared with the bytes that are left before anything is allocated for it.
- * All of it lives in one arena and opening runs inside arena_protect, so that allocations are not checked one by one.
+ * A `reader` walks over these bytes. Every read goes through `take`, which checks what is left in the file and keeps
+ * the first failure in reader.status; after a failure reads give zeros, so that one check at the end of a step
+ * suffices. Memory is bounded by the file: a count is compared with the bytes that are left before anything is
+ * allocated for it. All of it lives in one arena and opening runs inside arena_protect, so that allocations are not
+ * checked one by one.
  *
  * A split model has its key-values in the first part; every part says in split.no, split.count and split.tensors.count
  * which one it is, how many there are, and how many tensors all of them hold. */
@@ -19,14 +20,15 @@
 #include <stdio.h>
 
 enum { KEY_LIMIT = 65536, TENSOR_LIMIT = 262144, NAME_LIMIT = 65535, RANK_LIMIT = 4 };
-enum { KEY_BYTES = 8 + 4 + 1, TENSOR_BYTES = 8 + 4 + 4 + 8 }; /* the least that a key-value and a tensor take in a file */
-/* Kernels read a tensor's numbers in place: below 8 an f64 could be misaligned. The upper end is only a sanity check. */
+/* The least that a key-value and a tensor's description take in a file. */
+enum { KEY_BYTES = 8 + 4 + 1, TENSOR_BYTES = 8 + 4 + 4 + 8 };
+/* Kernels read a tensor's numbers in place: below 8 an f64 could be misaligned. The upper end is a sanity check. */
 enum { ALIGNMENT_DEFAULT = 32, ALIGNMENT_LEAST = 8, ALIGNMENT_MOST = 1 << 20 };
 
 #define SHOWN ".80s" /* names in messages: a long one must not push the reason out of the record */
 
 struct part {
-    const char *name;   /* path, for messages */
+    const char *name; /* path, for messages */
     file_map file;
     uint32_t version;
     gguf_entry *entries;
@@ -48,24 +50,26 @@ static const struct {
     const char *name;
     uint8_t size; /* bytes of a number; 0 for what has no fixed size */
 } kinds[] = {
-    [GGUF_U8] = {"u8", 1},   [GGUF_I8] = {"i8", 1},   [GGUF_U16] = {"u16", 2},      [GGUF_I16] = {"i16", 2},
-    [GGUF_U32] = {"u32", 4}, [GGUF_I32] = {"i32", 4}, [GGUF_F32] = {"f32", 4},      [GGUF_BOOL] = {"bool", 1},
-    [GGUF_U64] = {"u64", 8}, [GGUF_I64] = {"i64", 8}, [GGUF_F64] = {"f64", 8},      [GGUF_STRING] = {"string", 0},
+    [GGUF_U8] = {"u8", 1},         [GGUF_I8] = {"i8", 1},       [GGUF_U16] = {"u16", 2}, [GGUF_I16] = {"i16", 2},
+    [GGUF_U32] = {"u32", 4},       [GGUF_I32] = {"i32", 4},     [GGUF_F32] = {"f32", 4}, [GGUF_BOOL] = {"bool", 1},
+    [GGUF_U64] = {"u64", 8},       [GGUF_I64] = {"i64", 8},     [GGUF_F64] = {"f64", 8}, [GGUF_STRING] = {"string", 0},
     [GGUF_NONE] = {"no value", 0}, [GGUF_ARRAY] = {"array", 0},
 };
 
 /* Element types by their number in the file. A name that tile_format_find knows can be read; the others are here so
  * that a message can name them. */
 static const char *const types[] = {
-    [0] = "f32",       [1] = "f16",       [2] = "q4_0",    [3] = "q4_1",    [4] = "q4_2",       [5] = "q4_3",       [6] = "q5_0",
-    [7] = "q5_1",      [8] = "q8_0",      [9] = "q8_1",    [10] = "q2_k",   [11] = "q3_k",      [12] = "q4_k",      [13] = "q5_k",
-    [14] = "q6_k",     [15] = "q8_k",     [16] = "iq2_xxs", [17] = "iq2_xs", [18] = "iq3_xxs",  [19] = "iq1_s",     [20] = "iq4_nl",
-    [21] = "iq3_s",    [22] = "iq2_s",    [23] = "iq4_xs", [24] = "i8",     [25] = "i16",       [26] = "i32",       [27] = "i64",
-    [28] = "f64",      [29] = "iq1_m",    [30] = "bf16",   [31] = "q4_0_4_4", [32] = "q4_0_4_8", [33] = "q4_0_8_8", [34] = "tq1_0",
-    [35] = "tq2_0",    [36] = "iq4_nl_4_4", [37] = "iq4_nl_4_8", [38] = "iq4_nl_8_8", [39] = "mxfp4", [40] = "nvfp4", [41] = "q1_0",
+    /*  0 */ "f32",      "f16",      "q4_0",    "q4_1",  "q4_2",       "q4_3",       "q5_0",       "q5_1",
+    /*  8 */ "q8_0",     "q8_1",     "q2_k",    "q3_k",  "q4_k",       "q5_k",       "q6_k",       "q8_k",
+    /* 16 */ "iq2_xxs",  "iq2_xs",   "iq3_xxs", "iq1_s", "iq4_nl",     "iq3_s",      "iq2_s",      "iq4_xs",
+    /* 24 */ "i8",       "i16",      "i32",     "i64",   "f64",        "iq1_m",      "bf16",       "q4_0_4_4",
+    /* 32 */ "q4_0_4_8", "q4_0_8_8", "tq1_0",   "tq2_0", "iq4_nl_4_4", "iq4_nl_4_8", "iq4_nl_8_8", "mxfp4",
+    /* 40 */ "nvfp4",    "q1_0",
 };
 
-const char *gguf_kind_name(gguf_kind kind) { return (unsigned)kind < COUNT_OF(kinds) ? kinds[kind].name : "an unknown kind"; }
+const char *gguf_kind_name(gguf_kind kind) {
+    return (unsigned)kind < COUNT_OF(kinds) ? kinds[kind].name : "an unknown kind";
+}
 
 /* Values ----------------------------------------------------------------------------------------------------------- */
 
@@ -154,33 +158,36 @@ static mt_status look_up(const struct part *p, const char *key, const gguf_value
     return MT_OK;
 }
 
-static mt_status wrong_kind(const struct part *p, const char *key, const gguf_value *v, const char *wanted, mt_error *error) {
+static mt_status wrong_kind(const struct part *p, const char *key, const gguf_value *v, const char *wanted,
+                            mt_error *error) {
     const bool array = v->kind == GGUF_ARRAY;
     return error_set(error, MT_E_FORMAT, p->name, "the key '%" SHOWN "' must hold %s, but it holds %s%s", key, wanted,
                      array ? "an array of " : "", gguf_kind_name(array ? v->array.kind : v->kind));
 }
 
-static mt_status get_integer(const struct part *p, const char *key, int64_t least, int64_t most, int64_t *out, bool *found,
-                             mt_error *error) {
+static mt_status get_integer(const struct part *p, const char *key, int64_t least, int64_t most, int64_t *out,
+                             bool *found, mt_error *error) {
     const gguf_value *v;
     int64_t n;
     const mt_status status = look_up(p, key, &v, found, error);
     if (status != MT_OK || !v) return status;
     if (!gguf_value_i64(v, &n)) {
         if (v->kind != GGUF_U64) return wrong_kind(p, key, v, "an integer", error);
-        return error_set(error, MT_E_FORMAT, p->name, "the key '%" SHOWN "' holds %" PRIu64 ", more than the largest i64", key, v->u);
+        return error_set(error, MT_E_FORMAT, p->name,
+                         "the key '%" SHOWN "' holds %" PRIu64 ", too large a number for it", key, v->u);
     }
     if (n < least || n > most)
-        return error_set(error, MT_E_FORMAT, p->name, "the key '%" SHOWN "' holds %" PRId64 "; it must be from %" PRId64 " to %" PRId64,
-                         key, n, least, most);
+        return error_set(error, MT_E_FORMAT, p->name,
+                         "the key '%" SHOWN "' holds %" PRId64 "; it must be from %" PRId64 " to %" PRId64, key, n,
+                         least, most);
     *out = n;
     return MT_OK;
 }
 
 mt_status gguf_get_u32(const gguf *g, const char *key, uint32_t *out, bool *found, mt_error *error) {
-    int64_t n = *out;
+    int64_t n = -1; /* stays when the key is absent */
     const mt_status status = get_integer(&g->parts[0], key, 0, UINT32_MAX, &n, found, error);
-    *out = (uint32_t)n;
+    if (n >= 0) *out = (uint32_t)n;
     return status;
 }
 
@@ -213,7 +220,8 @@ mt_status gguf_get_string(const gguf *g, const char *key, gguf_string *out, bool
     return MT_OK;
 }
 
-mt_status gguf_get_array(const gguf *g, const char *key, gguf_kind kind, const gguf_value **out, bool *found, mt_error *error) {
+mt_status gguf_get_array(const gguf *g, const char *key, gguf_kind kind, const gguf_value **out, bool *found,
+                         mt_error *error) {
     const gguf_value *v;
     const mt_status status = look_up(&g->parts[0], key, &v, found, error);
     if (status != MT_OK || !v) return status;
@@ -244,7 +252,7 @@ struct reader {
 static const uint8_t *take(struct reader *r, uint64_t size) {
     if (r->status != MT_OK) return NULL;
     if (size > r->size - r->at) {
-        FAIL(r, MT_E_FORMAT, "the file ends inside %s: %" PRIu64 " bytes are needed at offset %zu, but the file has only %zu",
+        FAIL(r, MT_E_FORMAT, "the file ends inside %s: %" PRIu64 " bytes are needed at offset %zu, but it has only %zu",
              r->place, size, r->at, r->size);
         return NULL;
     }
@@ -269,7 +277,8 @@ static bool room(struct reader *r, uint64_t count, size_t size, const char *thin
     if (r->status != MT_OK) return false;
     const size_t left = r->size - r->at;
     if (count <= left / size) return true;
-    FAIL(r, MT_E_FORMAT, "%s claims %" PRIu64 " %s, but the %zu bytes that follow cannot hold them", r->place, count, things, left);
+    FAIL(r, MT_E_FORMAT, "%s claims %" PRIu64 " %s, but the %zu bytes that follow cannot hold them", r->place, count,
+         things, left);
     return false;
 }
 
@@ -277,7 +286,8 @@ static bool room(struct reader *r, uint64_t count, size_t size, const char *thin
 static const char *take_name(struct reader *r, size_t *length) {
     const gguf_string s = take_string(r);
     *length = s.length;
-    if (s.length > NAME_LIMIT) FAIL(r, MT_E_LIMIT, "the name of %s has %zu bytes; at most %d are read", r->place, s.length, NAME_LIMIT);
+    if (s.length > NAME_LIMIT)
+        FAIL(r, MT_E_LIMIT, "the name of %s has %zu bytes; at most %d are read", r->place, s.length, NAME_LIMIT);
     for (size_t i = 0; i < s.length && r->status == MT_OK; i++)
         if ((uint8_t)s.data[i] < 0x20 || s.data[i] == 0x7f)
             FAIL(r, MT_E_FORMAT, "the name of %s has a control character (byte 0x%02x)", r->place, (uint8_t)s.data[i]);
@@ -310,7 +320,8 @@ static gguf_value take_array(struct reader *r) {
     } else if (room(r, count, kinds[kind].size, "elements")) {
         take(r, count * kinds[kind].size);
         for (uint64_t i = 0; kind == GGUF_BOOL && i < count && r->status == MT_OK; i++)
-            if (v.array.data[i] > 1) FAIL(r, MT_E_FORMAT, "%s is an array of bool, but one byte is %u", r->place, v.array.data[i]);
+            if (v.array.data[i] > 1)
+                FAIL(r, MT_E_FORMAT, "%s is an array of bool, but one byte is %u", r->place, v.array.data[i]);
     }
     return v;
 }
@@ -334,8 +345,8 @@ static void read_header(struct reader *r, uint64_t *tensors, uint64_t *keys) {
     if (!memcmp(magic, "FUGG", 4)) {
         FAIL(r, MT_E_UNSUPPORTED, "this is a big-endian GGUF file; only little-endian ones are read");
     } else if (memcmp(magic, "GGUF", 4)) {
-        FAIL(r, MT_E_FORMAT, "this is not a GGUF file: it begins with the bytes %02x %02x %02x %02x, not with \"GGUF\"", magic[0],
-             magic[1], magic[2], magic[3]);
+        FAIL(r, MT_E_FORMAT, "this is not a GGUF file: it begins with the bytes %02x %02x %02x %02x, not with \"GGUF\"",
+             magic[0], magic[1], magic[2], magic[3]);
     }
     const uint32_t version = r->part->version = (uint32_t)take_number(r, 4);
     if (r->status != MT_OK) return;
@@ -347,8 +358,10 @@ static void read_header(struct reader *r, uint64_t *tensors, uint64_t *keys) {
     *tensors = take_number(r, 8);
     *keys = take_number(r, 8);
     if (!room(r, *tensors, TENSOR_BYTES, "tensors") || !room(r, *keys, KEY_BYTES, "key-values")) return;
-    if (*keys > KEY_LIMIT) FAIL(r, MT_E_LIMIT, "the file has %" PRIu64 " keys; at most %d are read", *keys, KEY_LIMIT);
-    else if (*tensors > TENSOR_LIMIT) FAIL(r, MT_E_LIMIT, "the file has %" PRIu64 " tensors; at most %d are read", *tensors, TENSOR_LIMIT);
+    if (*keys > KEY_LIMIT)
+        FAIL(r, MT_E_LIMIT, "the file has %" PRIu64 " keys; at most %d are read", *keys, KEY_LIMIT);
+    else if (*tensors > TENSOR_LIMIT)
+        FAIL(r, MT_E_LIMIT, "the file has %" PRIu64 " tensors; at most %d are read", *tensors, TENSOR_LIMIT);
 }
 
 static void read_entries(struct reader *r, uint64_t count) {
@@ -373,7 +386,8 @@ static void read_entries(struct reader *r, uint64_t count) {
 /* Rank and extents of a tensor; the file has the innermost first. Returns the number of elements. */
 static int64_t read_extents(struct reader *r, gguf_tensor *t) {
     const uint64_t rank = take_number(r, 4);
-    if (rank > RANK_LIMIT) FAIL(r, MT_E_LIMIT, "%s has %" PRIu64 " dimensions; at most %d are read", r->place, rank, RANK_LIMIT);
+    if (rank > RANK_LIMIT)
+        FAIL(r, MT_E_LIMIT, "%s has %" PRIu64 " dimensions; at most %d are read", r->place, rank, RANK_LIMIT);
     int64_t inner[RANK_LIMIT] = {1, 1, 1, 1}, elements = 1;
     for (uint64_t i = 0; i < rank && r->status == MT_OK; i++) {
         const uint64_t n = take_number(r, 8);
@@ -402,12 +416,12 @@ static void read_tensor(struct reader *r, gguf_tensor *t) {
     const char *name = type < COUNT_OF(types) ? types[type] : NULL;
     t->format = name ? tile_format_find(name) : NULL;
     if (!name) {
-        FAIL(r, MT_E_UNSUPPORTED, "%s has the element type %" PRIu64 ", which is unknown to this version", r->place, type);
+        FAIL(r, MT_E_UNSUPPORTED, "%s has the unknown element type %" PRIu64, r->place, type);
     } else if (!t->format) {
         FAIL(r, MT_E_UNSUPPORTED, "%s has the element type %s, which is not supported yet", r->place, name);
     } else if (t->extent[t->rank - 1] % t->format->block) {
-        FAIL(r, MT_E_FORMAT, "%s has rows of %" PRId64 " elements, but %s stores blocks of %d", r->place, t->extent[t->rank - 1], name,
-             t->format->block);
+        FAIL(r, MT_E_FORMAT, "%s has rows of %" PRId64 " elements, but %s stores blocks of %d", r->place,
+             t->extent[t->rank - 1], name, t->format->block);
     } else {
         const int64_t bytes = tile_format_bytes(t->format, elements);
         if (bytes < 0) FAIL(r, MT_E_FORMAT, "%s has more bytes than a 64-bit number can count", r->place);
@@ -433,21 +447,25 @@ static void read_tensors(struct reader *r, uint64_t count) {
 
 /* Gives the tensors from `first` on their place in the file, the reader standing behind the last description. */
 static void place_tensors(struct reader *r, size_t first) {
+    const char *const key = "general.alignment";
     int64_t alignment = ALIGNMENT_DEFAULT;
     bool found;
     if (r->status != MT_OK) return;
-    r->status = get_integer(r->part, "general.alignment", ALIGNMENT_LEAST, ALIGNMENT_MOST, &alignment, &found, r->error);
+    r->status = get_integer(r->part, key, ALIGNMENT_LEAST, ALIGNMENT_MOST, &alignment, &found, r->error);
     if (r->status == MT_OK && (alignment & (alignment - 1)))
-        FAIL(r, MT_E_FORMAT, "the key 'general.alignment' holds %" PRId64 ", which is not a power of two", alignment);
+        FAIL(r, MT_E_FORMAT, "the key '%s' holds %" PRId64 ", which is not a power of two", key, alignment);
     const uint64_t start = align_up(r->at, (uint64_t)alignment), size = r->size > start ? r->size - start : 0;
     for (size_t i = first; i < r->g->tensor_count && r->status == MT_OK; i++) {
         gguf_tensor *t = &r->g->tensors[i];
         if (t->offset % (uint64_t)alignment) {
-            FAIL(r, MT_E_FORMAT, "the tensor '%" SHOWN "' is at offset %" PRIu64 ", which is not a multiple of the alignment %" PRId64,
-                 t->name, t->offset, alignment);
+            FAIL(r, MT_E_FORMAT,
+                 "the tensor '%" SHOWN "' is at offset %" PRIu64 ", no multiple of the alignment %" PRId64, t->name,
+                 t->offset, alignment);
         } else if (t->offset > size || t->bytes > size - t->offset) {
-            FAIL(r, MT_E_FORMAT, "the tensor '%" SHOWN "' needs %zu bytes at offset %" PRIu64 " of the data, but the file has only %" PRIu64
-                 " bytes of data: it is truncated or damaged", t->name, t->bytes, t->offset, size);
+            FAIL(r, MT_E_FORMAT,
+                 "the tensor '%" SHOWN "' needs %zu bytes at offset %" PRIu64 " of the data, but the file has "
+                 "only %" PRIu64 " bytes of data: it is truncated or damaged",
+                 t->name, t->bytes, t->offset, size);
         } else {
             t->offset += start;
             t->data = r->data + t->offset;
@@ -478,14 +496,17 @@ static mt_status read_siblings(gguf *g, uint32_t count, mt_error *error) {
     const size_t length = strlen(first->name);
     const size_t tail = (size_t)snprintf(ending, sizeof ending, "-%05u-of-%05u.gguf", 1, count);
     if (length < tail || strcmp(first->name + length - tail, ending))
-        return error_set(error, MT_E_FORMAT, first->name, "this is the first part of %u, but its name does not end in '%s', so that the "
-                         "others cannot be found", count, ending);
+        return error_set(error, MT_E_FORMAT, first->name,
+                         "this is the first part of %u, but its name does not end in "
+                         "'%s', so that the others cannot be found",
+                         count, ending);
     struct part *parts = ARENA_ARRAY(g->memory, count, struct part);
     parts[0] = *first;
     g->parts = parts;
     while (g->part_count < count) {
         struct part *p = &parts[g->part_count];
-        p->name = arena_printf(g->memory, "%.*s-%05u-of-%05u.gguf", (int)(length - tail), parts[0].name, g->part_count + 1, count);
+        p->name = arena_printf(g->memory, "%.*s-%05u-of-%05u.gguf", (int)(length - tail), parts[0].name,
+                               g->part_count + 1, count);
         status = file_map_open(&p->file, p->name, error);
         if (status != MT_OK) return status;
         g->part_count++; /* from here on gguf_close unmaps it */
@@ -493,15 +514,17 @@ static mt_status read_siblings(gguf *g, uint32_t count, mt_error *error) {
             (status = get_integer(p, "split.no", 0, UINT16_MAX, &number, NULL, error)) != MT_OK)
             return status;
         if (number != (int64_t)g->part_count - 1)
-            return error_set(error, MT_E_FORMAT, p->name, "this should be part %u of %u, but it says that it is part %" PRId64,
-                             g->part_count, count, number + 1);
+            return error_set(error, MT_E_FORMAT, p->name,
+                             "this must be part %u of %u, but it says that it is part %" PRId64, g->part_count, count,
+                             number + 1);
         if ((status = get_integer(p, "split.count", count, count, &number, NULL, error)) != MT_OK ||
             (status = get_integer(p, "split.tensors.count", total, total, &number, NULL, error)) != MT_OK)
             return status;
     }
     if ((uint64_t)total != g->tensor_count)
-        return error_set(error, MT_E_FORMAT, first->name, "the %u parts hold %zu tensors; split.tensors.count says %" PRId64, count,
-                         g->tensor_count, total);
+        return error_set(error, MT_E_FORMAT, first->name,
+                         "the %u parts hold %zu tensors, but split.tensors.count is %" PRId64, count, g->tensor_count,
+                         total);
     return MT_OK;
 }
 
@@ -517,12 +540,17 @@ static mt_status read_all(gguf *g, mt_error *error) {
     if (status == MT_OK) status = get_integer(first, "split.count", 0, UINT16_MAX, &count, &found, error);
     if (status != MT_OK) return status;
     if (number > 0 && number >= count)
-        return error_set(error, MT_E_FORMAT, first->name, "the file says that it is part %" PRId64 " of %" PRId64, number + 1, count);
+        return error_set(error, MT_E_FORMAT, first->name, "the file says that it is part %" PRId64 " of %" PRId64,
+                         number + 1, count);
     if (number > 0)
-        return error_set(error, MT_E_ARGUMENT, first->name, "this is part %" PRId64 " of %" PRId64 " of a split model: open the first part, "
-                         "the file whose name ends in '-00001-of-%05" PRId64 ".gguf'", number + 1, count, count);
+        return error_set(error, MT_E_ARGUMENT, first->name,
+                         "this is part %" PRId64 " of a split model: open its first part, "
+                         "the file whose name ends in '-00001-of-%05" PRId64 ".gguf'",
+                         number + 1, count);
     if (count > 1 && g->borrowed)
-        return error_set(error, MT_E_UNSUPPORTED, first->name, "this is one of %" PRId64 " parts; a split model can only be opened from files",
+        return error_set(error, MT_E_UNSUPPORTED, first->name,
+                         "this is one of %" PRId64 " parts of a split model, which can "
+                         "only be opened as files",
                          count);
     return count > 1 ? read_siblings(g, (uint32_t)count, error) : MT_OK;
 }
@@ -551,7 +579,8 @@ static mt_status open_mapped(gguf **out, file_map file, bool borrowed, const cha
     first->file = file;
     *g = (gguf){.memory = a, .parts = first, .part_count = 1, .borrowed = borrowed};
     struct opening o = {g, error, MT_OK};
-    if (!arena_protect(a, run_opening, &o)) o.status = error_set(error, MT_E_MEMORY, name, "no memory to read the file's description");
+    if (!arena_protect(a, run_opening, &o))
+        o.status = error_set(error, MT_E_MEMORY, name, "no memory to open the file");
     if (o.status == MT_OK) *out = g;
     else gguf_close(g);
     return o.status;

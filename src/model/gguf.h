@@ -5,8 +5,8 @@
  * hands out points into the mapping and lives until gguf_close. An open file never changes: any number of threads may
  * read it.
  *
- * Limits: 65,536 keys and 262,144 tensors (MT_E_LIMIT); names of up to 65,535 bytes, without control characters, so that
- * they can be printed. Arrays of arrays are MT_E_UNSUPPORTED. */
+ * Limits: 65,536 keys and 262,144 tensors (MT_E_LIMIT); names of up to 65,535 bytes, without control characters, so
+ * that they can be printed. Arrays of arrays are MT_E_UNSUPPORTED. */
 #ifndef MODEL_GGUF_H
 #define MODEL_GGUF_H
 
@@ -28,7 +28,7 @@ typedef struct gguf_string {
 } gguf_string;
 
 typedef struct gguf_array {
-    gguf_kind kind;              /* of the elements: any but GGUF_ARRAY */
+    gguf_kind kind; /* of the elements: any but GGUF_ARRAY */
     uint64_t count;
     const uint8_t *data;         /* the elements as they lie in the file */
     const uint8_t *const *items; /* GGUF_STRING: where each element's length lies; NULL for other kinds */
@@ -62,12 +62,12 @@ typedef struct gguf_tensor {
     uint32_t part;
 } gguf_tensor;
 
-/* Opens a file. MT_E_FORMAT: it is damaged or no GGUF file; MT_E_IO: the system refuses it or a sibling of it is missing;
- * MT_E_UNSUPPORTED: version, byte order or an element type that this program does not know; MT_E_ARGUMENT: a later part
- * of a split model. */
+/* Opens a file. MT_E_FORMAT: it is damaged or no GGUF file; MT_E_IO: the system refuses it, or a sibling of it is
+ * missing; MT_E_UNSUPPORTED: a version, byte order or element type that this program does not know; MT_E_ARGUMENT: a
+ * later part of a split model. */
 mt_status gguf_open(gguf **out, const char *path, mt_error *error);
-/* The same from memory, which must outlive *out; `name` stands in messages. Tensors are as aligned as `data` is. Parts of
- * split models are MT_E_UNSUPPORTED. */
+/* The same from memory, which must outlive *out; `name` stands in messages. Tensors are as aligned as `data` is. Parts
+ * of split models are MT_E_UNSUPPORTED. */
 mt_status gguf_open_memory(gguf **out, const void *data, size_t size, const char *name, mt_error *error);
 void gguf_close(gguf *g); /* NULL is allowed */
 
@@ -79,7 +79,7 @@ uint32_t gguf_part_count(const gguf *g); /* files; 1 for a model that is not spl
 const gguf_entry *gguf_entries(const gguf *g, size_t *count);
 const gguf_tensor *gguf_tensors(const gguf *g, size_t *count);
 
-const gguf_value *gguf_find(const gguf *g, const char *key);            /* NULL when absent */
+const gguf_value *gguf_find(const gguf *g, const char *key);          /* NULL when absent */
 const gguf_tensor *gguf_find_tensor(const gguf *g, const char *name); /* NULL when absent */
 
 /* Element `i` of an array, in constant time. GGUF_NONE when `array` is no array or i is not below its count. */
@@ -90,14 +90,16 @@ bool gguf_value_f64(const gguf_value *v, double *out);
 const char *gguf_kind_name(gguf_kind kind); /* "u8", "string" */
 
 /* Typed access. A value of another kind or out of range is MT_E_FORMAT with a message that names the key. An absent key
- * leaves *out as it was, so that it may hold a default, and *found tells; where `found` is NULL the key must be there, and
- * MT_E_FORMAT says that it is missing. Integers of every width and sign will do for u32 and i64, all numbers for f64. */
+ * leaves *out as it was, so that it may hold a default, and *found tells; where `found` is NULL the key must be there,
+ * and MT_E_FORMAT says that it is missing. Integers of every width and sign will do for u32 and i64, and every number
+ * for f64. */
 mt_status gguf_get_u32(const gguf *g, const char *key, uint32_t *out, bool *found, mt_error *error);
 mt_status gguf_get_i64(const gguf *g, const char *key, int64_t *out, bool *found, mt_error *error);
 mt_status gguf_get_f64(const gguf *g, const char *key, double *out, bool *found, mt_error *error);
 mt_status gguf_get_bool(const gguf *g, const char *key, bool *out, bool *found, mt_error *error);
 mt_status gguf_get_string(const gguf *g, const char *key, gguf_string *out, bool *found, mt_error *error);
 /* An array with elements of this kind (GGUF_NONE: of any), for gguf_element. */
-mt_status gguf_get_array(const gguf *g, const char *key, gguf_kind kind, const gguf_value **out, bool *found, mt_error *error);
+mt_status gguf_get_array(const gguf *g, const char *key, gguf_kind kind, const gguf_value **out, bool *found,
+                         mt_error *error);
 
 #endif

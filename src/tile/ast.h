@@ -24,6 +24,7 @@ typedef struct ast_expr ast_expr;
 typedef struct ast_item {     /* one item of a slice */
     ast_expr *start;          /* NULL for `:` */
     ast_expr *size;           /* of `start : +size`, else NULL */
+    ast_expr *limit;          /* of `start : +size < limit`, else NULL */
     struct ast_item *next;
     ast_place place;
 } ast_item;
@@ -82,6 +83,12 @@ typedef struct ast_axis {
     struct ast_axis *next;
 } ast_axis;
 
+typedef struct ast_step {     /* one line of `equals { ... }` */
+    tile_step step;           /* at most TILE_PARAMS names a side */
+    ast_place place;
+    struct ast_step *next;
+} ast_step;
+
 typedef struct ast_tile {
     const char *name, *doc;
     ast_place place;
@@ -90,6 +97,7 @@ typedef struct ast_tile {
     ast_param *params;
     ast_axis *axes;
     ast_statement *body;
+    const struct tile_file *source; /* whose text it stands in: tile_library joins the tiles of several files */
     struct ast_tile *next;
 } ast_tile;
 
@@ -119,5 +127,7 @@ void ast_report(ast_reporter *r, ast_place at, const char *format, ...) PRINTF_L
 
 /* A format by name, seen from file f: its own formats, the library's, scalar types. NULL when there is none. */
 const tile_format *ast_find_format(const tile_file *f, const char *name);
+/* A copy of a block format that outlives its file. Scalar types and library formats live forever: they are their own copy. */
+const tile_format *ast_copy_format(arena *a, const tile_format *f);
 
 #endif

@@ -75,6 +75,7 @@ typedef struct tile_item {
     tile_item_kind kind;
     struct tile_node *start; /* `:` is a RANGE with start 0 and the whole extent */
     int64_t size;            /* RANGE, GATHER: elements; POINT: 1 */
+    struct tile_node *limit; /* RANGE: a scalar; elements at it and beyond are out of range. NULL: only the extent limits */
 } tile_item;
 
 typedef struct tile_access {
@@ -207,6 +208,18 @@ int tile_signature(const tile_file *f, const char *name, tile_signature_param *o
 int tile_constants(const tile_file *f, const char *name, tile_constant *out);
 /* A constant's tune choices; returns their number (0 when it has none), at most `room` are written. */
 int tile_tune(const tile_file *f, const char *name, const char *constant, int64_t *out, int room);
+
+/* What a fused program stands for: `equals { t = rmsnorm(x, g, eps); y = linear(t, w) }`. Each step applies a program of the library to
+ * names that are parameters of this program or results of earlier steps: inputs by position over its in, inout, arg and live
+ * parameters, outputs over its out parameters. The fusion pass rewrites by it, and the tests prove it. */
+typedef struct tile_step {
+    const char *program;
+    const char *input[TILE_PARAMS], *output[TILE_PARAMS];
+    int input_count, output_count;
+} tile_step;
+enum { TILE_STEPS = 8 };
+/* Fills at most TILE_STEPS steps; returns their number, 0 for a program without `equals`. */
+int tile_equals(const tile_file *f, const char *name, tile_step *out);
 
 /* Binds constants (by name; the others take their defaults) and checks the whole program: types, shapes, slices, stores. The op lives
  * in `a`; the file may be freed afterwards. Errors: MT_E_ARGUMENT (no such program or constant, one missing), MT_E_SYNTAX with

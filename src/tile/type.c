@@ -70,10 +70,11 @@ static double decode_float(tile_scalar t, uint64_t code) {
         if (t.special != TILE_IEEE || magnitude > largest + 1) return NAN;
         return negative ? -INFINITY : INFINITY;
     }
-    uint64_t significand = magnitude & mask(t.mantissa);
+    /* Signed, because clang's conversion of an unsigned 0 gives -0 when the host rounds down. */
+    int64_t significand = (int64_t)(magnitude & mask(t.mantissa));
     int exponent = (int)(magnitude >> t.mantissa);
     if (exponent || t.is_unsigned)
-        significand |= (uint64_t)1 << t.mantissa;
+        significand |= (int64_t)1 << t.mantissa;
     else
         exponent = 1;
     const double value = ldexp((double)significand, exponent - tile_scalar_bias(t) - t.mantissa);
@@ -128,8 +129,8 @@ static uint64_t encode_float(tile_scalar t, parts p) {
     /* Without a sign there is no zero and no subnormal number either: the smallest number is the nearest. */
     if (t.is_unsigned && (p.negative || p.exponent < lowest)) return 0;
     const int exponent = p.exponent > lowest ? p.exponent : lowest;
-    /* A tie goes to the even significand, as IEEE 754 has it: with no mantissa all numbers but 0 have the significand 1,
-     * and the tie between 2^k and 2^(k + 1) goes up. The leading bit adds 1 to the exponent's code, hence the - 1. */
+    /* A tie goes to the even significand, as in IEEE 754: with no mantissa all numbers but 0 have the significand 1,
+     * and the tie between 2^k and 2^(k + 1) goes up. The significand's leading bit adds 1 to the code, hence - 1. */
     const uint64_t significand = shift_rounded(p.significand, exponent - p.exponent + 52 - t.mantissa);
     uint64_t code = ((uint64_t)(int64_t)(exponent + bias - 1) << t.mantissa) + significand; /* modulo 2^64 for e8m0 */
     const uint64_t largest = max_code(t);

@@ -1,0 +1,47 @@
+/* Tile programs: parse, check, describe, emit, and run one on plain arrays. docs/language.md is the language. */
+#ifndef MONOTILE_TILE_H
+#define MONOTILE_TILE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "monotile/error.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct mt_tile mt_tile; /* a parsed file; immutable, may be shared between threads */
+
+/* Parses and syntax-checks a .tile text. On MT_E_SYNTAX the error holds the first diagnostic and *diagnostics (when not NULL) all of
+ * them, to be freed by the caller with free(). */
+MT_API mt_status mt_tile_parse(mt_tile **out, const char *path, const char *text, size_t length, char **diagnostics,
+                               mt_error *error);
+/* The same for a file. */
+MT_API mt_status mt_tile_open(mt_tile **out, const char *path, char **diagnostics, mt_error *error);
+MT_API void mt_tile_close(mt_tile *t); /* NULL is allowed; the library's file is not closed */
+/* The instruction library that is part of Monotile. */
+MT_API mt_status mt_tile_library(const mt_tile **out, mt_error *error);
+
+MT_API size_t mt_tile_count(const mt_tile *t);                       /* tile programs in the file */
+MT_API const char *mt_tile_name(const mt_tile *t, size_t i);
+MT_API const char *mt_tile_doc(const mt_tile *t, const char *name);  /* the comment above it; "" when none */
+MT_API size_t mt_tile_format_count(const mt_tile *t);
+MT_API const char *mt_tile_format_name(const mt_tile *t, size_t i);
+
+/* A constant to bind: an integer, or a type when `type` is not NULL. */
+typedef struct mt_constant {
+    const char *name;
+    int64_t value;
+    const char *type;
+} mt_constant;
+
+/* Binds constants and checks the whole program. The result strings are the caller's, to be freed with free(); each may be NULL if
+ * unwanted: `bound` the program with its constants, `code` the C that the CPU machine compiles. */
+MT_API mt_status mt_tile_check(const mt_tile *t, const char *name, const mt_constant *constants, size_t count,
+                               char **bound, char **code, char **diagnostics, mt_error *error);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,127 @@
+/* Choosing tile sizes for a target from the access summary alone: no knowledge of any operation is here.
+ *
+ * A program's `tune` clause names the constants that are free and their choices. For each combination the pass binds the op, lays out the grid and
+ * estimates the time of the node on P processors: the largest number of instructions one processor gets, times what one instruction costs,
+ * which is the larger of its bytes over a processor's bandwidth and its flops over its rate, plus a fixed cost for starting
+ * it. Instruction 0 stands for all. The figures are a CPU core's, in round numbers; only their ratios matter. Ties go to the earlier combination.
+ *
+ * Requires: operands of every node. Ensures: every tunable constant of every node is fixed. */
+#include "graph/graph_internal.h"
+
+#define BYTES_PER_SECOND 12e9 /* of one core, streaming */
+#define FLOPS_PER_SECOND 60e9 /* of one core, decoding weights as it goes */
+#define START_SECONDS 0.4e-6  /* waits, arrivals, prologue of an instruction */
+enum { MOST_COMBINATIONS = 256 };
+
+typedef struct chooser {
+    mt_graph *g;
+    const graph_target *target;
+    mt_error *error;
+    mt_status status;
+    map chosen;               /* key of a node ──► index into answers */
+    struct answer { graph_constant constants[TILE_CONSTANTS]; int count; } *answers;
+    size_t answer_count, answer_capacity;
+} chooser;
+
+static double estimate(const tile_instance *i, int64_t count, int processors) {
+    tile_summary s;
+    const int64_t first[TILE_AXES] = {0};
+    tile_summarise(i, first, &s);
+    const double bytes = (double)(s.bytes_read + s.bytes_written) / BYTES_PER_SECOND, flops = (double)s.flops / FLOPS_PER_SECOND;
+    return (double)ceil_div(count, processors) * ((bytes > flops ? bytes : flops) + START_SECONDS);
+}
+
+static bool is_fixed(const tile_constant *fixed, size_t count, const char *name) {
+    for (size_t i = 0; i < count; i++)
+        if (!strcmp(fixed[i].name, name)) return true;
+    return false;
+}
+
+/* Two nodes with one key have the same best constants. */
+static void node_key(const mt_graph *g, const graph_node *n, text *key) {
+    text_printf(key, "%p %s", (const void *)n->file, n->program);
+    for (int c = 0; c < n->constant_count; c++)
+        text_printf(key, " %s=%lld/%p", n->constants[c].name, (long long)n->constants[c].value, (const void *)n->constants[c].type);
+    for (int p = 0; p < n->param_count; p++) {
+        if (n->signature[p].kind > TILE_INOUT) continue;
+        const graph_view *v = &g->views[n->operand[p]];
+        text_printf(key, " %p", (const void *)g->tensors[v->tensor].type);
+        for (int d = 0; d < v->rank; d++) text_printf(key, ",%lld", (long long)v->extent[d]);
+    }
+}
+
+static mt_status choose_node(chooser *c, const graph_node *n, struct answer *best) {
+    mt_graph *g = c->g;
+    tile_constant fixed[TILE_CONSTANTS * 8], known[TILE_CONSTANTS], free_constants[TILE_CONSTANTS];
+    int64_t choices[TILE_CONSTANTS][16];
+    int choice_count[TILE_CONSTANTS], free_count = 0;
+    size_t fixed_count;
+    mt_status status = graph_infer_constants(g, n, fixed, &fixed_count, c->error);
+    const int known_count = tile_constants(n->file, n->program, known);
+    for (int k = 0; k < known_count && status == MT_OK; k++) {
+        if (is_fixed(fixed, fixed_count, known[k].name)) continue;
+        const int found = tile_tune(n->file, n->program, known[k].name, choices[free_count], COUNT_OF(choices[0]));
+        if (found <= 0) continue;
+        choice_count[free_count] = found;
+        free_constants[free_count++] = known[k];
+    }
+    double least = -1;
+    best->count = 0;
+    if (!free_count) return status;
+    int at[TILE_CONSTANTS] = {0};
+    for (int tried = 0; tried < MOST_COMBINATIONS && status == MT_OK; tried++) {
+        for (int f = 0; f < free_count; f++) free_constants[f].value = choices[f][at[f]], free_constants[f].type = NULL;
+        const tile_op *op;
+        mt_error ignored;
+        if (graph_bind_node(g, n, free_constants, (size_t)free_count, &op, &ignored) == MT_OK) { /* a choice may not fit a shape */
+            tile_instance instance;
+            int64_t grid[TILE_AXES];
+            graph_node_instance(g, n, op, &instance);
+            const int64_t count = tile_instance_check(&instance, &ignored) == MT_OK ? tile_instance_grid(&instance, grid) : -1;
+            const double seconds = count < 0 ? -1 : estimate(&instance, count, c->target->processors);
+            if (count >= 0 && (least < 0 || seconds < least)) {
+                least = seconds;
+                best->count = free_count;
+                for (int f = 0; f < free_count; f++) best->constants[f] = (graph_constant){.name = free_constants[f].name, .value = free_constants[f].value};
+            }
+        }
+        int f = free_count - 1;
+        while (f >= 0 && ++at[f] == choice_count[f]) at[f--] = 0;
+        if (f < 0) break;
+    }
+    if (status == MT_OK && least < 0)
+        status = error_set(c->error, MT_E_ARGUMENT, n->name, "none of the tile sizes of '%s' fits its operands", n->program);
+    return status;
+}
+
+static void run(void *context) {
+    chooser *c = context;
+    mt_graph *g = c->g;
+    for (size_t i = 0; i < g->node_count; i++) {
+        graph_node *n = &g->nodes[i];
+        text key = {0};
+        node_key(g, n, &key);
+        if (key.failed) {
+            c->status = error_set(c->error, MT_E_MEMORY, n->name, "no memory for a node's key");
+            return;
+        }
+        const char *kept = arena_string(g->memory, key.data, key.length);
+        const size_t length = key.length;
+        text_free(&key);
+        int64_t answer = map_get(&c->chosen, kept, length);
+        if (answer < 0) {
+            answer = (int64_t)c->answer_count;
+            map_put(g->memory, &c->chosen, kept, length, answer);
+            struct answer *a = ARENA_PUSH(g->memory, c->answers, c->answer_count, c->answer_capacity);
+            if ((c->status = choose_node(c, n, a)) != MT_OK) return;
+        }
+        const struct answer *a = &c->answers[answer];
+        for (int k = 0; k < a->count && n->constant_count < TILE_CONSTANTS; k++) n->constants[n->constant_count++] = a->constants[k];
+    }
+}
+
+mt_status graph_choose(mt_graph *g, const graph_target *target, mt_error *error) {
+    chooser c = {.g = g, .target = target, .error = error, .status = MT_OK};
+    if (!arena_protect(g->memory, run, &c)) return error_set(error, MT_E_MEMORY, NULL, "no memory to choose tile sizes");
+    return c.status;
+}

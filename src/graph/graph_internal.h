@@ -1,0 +1,37 @@
+/* What the files of src/graph share. */
+#ifndef GRAPH_GRAPH_INTERNAL_H
+#define GRAPH_GRAPH_INTERNAL_H
+
+#include <stdio.h>
+
+#include "graph/graph.h"
+
+#define GRAPH_MOST_ELEMENTS ((int64_t)1 << 48)
+enum { GRAPH_MOST_LIVES = 1024 };
+
+/* graph.c: these allocate from the graph's arena and run inside arena_protect. */
+bool graph_tensor_valid(const mt_graph *g, mt_tensor t);
+mt_tensor graph_add_view(mt_graph *g, graph_view v);
+mt_tensor graph_add_tensor(mt_graph *g, graph_tensor t);
+int64_t graph_count(int rank, const int64_t *extent); /* the product, or -1: an extent below 1, or too many */
+
+/* lower.c: drops nodes whose results nothing reads. */
+void graph_remove_dead(mt_graph *g);
+
+/* infer.c: constants and instances of a node. */
+
+/* Collects the constants that the node's operands and builder determine: fixed ones first, then what follows from extents and types. Returns
+ * their number; MT_E_ARGUMENT where two operands disagree. */
+mt_status graph_infer_constants(const mt_graph *g, const graph_node *n, tile_constant *out, size_t *count, mt_error *error);
+/* Binds the node's program with the inferred constants and `more` (tile sizes), defaults for the rest. Equal ops are bound once and live
+ * in the graph. */
+mt_status graph_bind_node(mt_graph *g, const graph_node *n, const tile_constant *more, size_t more_count, const tile_op **out,
+                          mt_error *error);
+/* The instance of a node whose operands are set (outputs that are not set yet have rank 0). */
+void graph_node_instance(const mt_graph *g, const graph_node *n, const tile_op *op, tile_instance *out);
+/* Sets free extents from the operands that are set, without checks. */
+void graph_free_extents(tile_instance *i);
+/* A scalar over constants, free extents, args and live maxima. False when it has something else or overflows. */
+bool graph_scalar(const tile_instance *i, const tile_node *n, int64_t *out);
+
+#endif

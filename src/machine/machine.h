@@ -1,0 +1,30 @@
+/* The machines' common face: a table of functions per kind of machine behind mt_machine and mt_session. */
+#ifndef MACHINE_MACHINE_H
+#define MACHINE_MACHINE_H
+
+#include "monotile/machine.h"
+#include "program/program.h"
+
+typedef struct machine_kind {
+    const char *name; /* "cpu": the part of a machine's name before ':' */
+    mt_status (*open)(mt_machine **out, const char *argument, mt_error *error); /* argument: behind ':' or "" */
+    void (*close)(mt_machine *m);
+    int (*processors)(const mt_machine *m);
+    mt_status (*session_create)(mt_session **out, mt_machine *m, const mt_program *p, mt_error *error);
+    void (*session_destroy)(mt_session *s);
+    mt_status (*bind)(mt_session *s, const char *name, void *data, size_t bytes, bool weight, mt_error *error);
+    mt_status (*memory)(mt_session *s, const char *name, void **data, size_t *bytes, mt_error *error);
+    mt_status (*live)(mt_session *s, const char *name, int32_t value, mt_error *error);
+    mt_status (*run)(mt_session *s, mt_error *error);
+    void (*timeout)(mt_session *s, double seconds);
+    mt_status (*profile)(mt_session *s, int enable, mt_error *error);
+    size_t (*node_times)(const mt_session *s, mt_node_time *out, size_t room);
+} machine_kind;
+
+/* Every machine and session struct begins with these. */
+struct mt_machine { const machine_kind *kind; char name[32]; };
+struct mt_session { const machine_kind *kind; };
+
+extern const machine_kind machine_cpu;
+
+#endif

@@ -1,0 +1,16 @@
+/* From a lowered graph to a program: numbers, slots, barriers, placement. Each step is a file and a pass over `sched`.
+ *
+ *   number.c   instructions get consecutive numbers, node after node, grid order inside a node
+ *   depend.c   boxes ──► for every instruction the set of earlier instructions it must follow
+ *   slot.c     temporaries share memory when their lifetimes allow; reuse adds dependencies
+ *   barrier.c  equal dependency sets share a barrier; joins where an instruction would wait for or arrive at too many
+ *   emit.c     the program_builder's tables, placement */
+#ifndef SCHED_SCHED_H
+#define SCHED_SCHED_H
+
+#include "graph/graph.h"
+#include "program/program.h"
+
+mt_status sched_build(const mt_graph *lowered, const graph_target *target, mt_program **out, mt_error *error);
+
+#endif
