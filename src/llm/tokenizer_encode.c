@@ -180,9 +180,9 @@ static void encode_section(encoder *e, const char *bytes, size_t length) {
     free(spaced);
 }
 
-/* The longest special token of these kinds at the beginning of the bytes, or -1. */
+/* The longest special token of these kinds at the beginning of `bytes`, or -1. */
 static int32_t special_at(const mt_tokenizer *t, const char *bytes, size_t length, int kinds) {
-    size_t low = 0, high = t->special_count; /* tokens that begin with the first `depth` bytes of the bytes */
+    size_t low = 0, high = t->special_count; /* tokens that begin with the first `depth` bytes */
     int32_t best = -1;
     for (size_t depth = 0; low < high; depth++) {
         if (t->tokens[t->special[low]].length == depth) { /* sorted: the shortest is first */

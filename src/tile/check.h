@@ -1,5 +1,5 @@
 /* What the parts of the binder share. bind.c binds constants and the header (parameters, extents, the grid) and puts the op
- * together; check.c types statements; express.c types expressions; slice.c types slices; fold.c computes with constants.
+ * together; check.c types statements; typing.c types expressions; slice.c types slices; fold.c computes with constants.
  *
  * An error is reported once, where it is: the function that meets it reports it and returns NULL (or false), and NULL goes up
  * without further words. A name whose declaration failed is known as SYMBOL_BROKEN, whose uses are silent, too. */
@@ -11,7 +11,7 @@
 enum {
     TILE_VARIABLES = 1024, /* of one op; the access summary keeps what it knows of each on its stack */
     TILE_LOOPS = 256,
-    CHECK_DEPTH = 256      /* nested expressions; bounds every recursion over the tree that is built */
+    TILE_DEPTH = 200       /* of nested statements; the parser bounds the height of expressions */
 };
 #define TILE_ELEMENT_LIMIT ((int64_t)1 << 24) /* of one tile */
 #define TILE_EXTENT_LIMIT ((int64_t)1 << 40)  /* of one dimension of a tensor */
@@ -56,7 +56,7 @@ typedef struct check {
     struct check_format { const tile_format *from, *to; } *formats; /* block formats met: the file's, and the op's copy */
     size_t format_count, format_capacity;
     bool in_header; /* extents and axis counts: integers known before an instruction runs */
-    int depth;
+    int depth; /* of nested statements */
     const tile_format *f32, *i32, *i64, *boolean;
 } check;
 
@@ -76,7 +76,7 @@ const tile_format *check_own_format(check *c, const tile_format *f);
 /* Statements of a block in a scope of their own. */
 tile_statement *check_block(check *c, const ast_statement *first);
 
-/* express.c: expressions -------------------------------------------------------------------------------------------- */
+/* typing.c: expressions -------------------------------------------------------------------------------------------- */
 
 /* A typed expression, or NULL after an error. It may be a literal (fold.c). */
 tile_node *check_open(check *c, const ast_expr *e);
@@ -84,6 +84,8 @@ tile_node *check_open(check *c, const ast_expr *e);
 tile_node *check_value(check *c, const ast_expr *e);
 /* A scalar index, i64. `what` names it in messages: "an index". */
 tile_node *check_index(check *c, const ast_expr *e, const char *what);
+/* The same for a checked value. */
+tile_node *check_to_index(check *c, ast_place at, tile_node *n, const char *what);
 /* A constant integer from least to most. */
 bool check_constant(check *c, const ast_expr *e, const char *what, int64_t least, int64_t most, int64_t *out);
 /* The extents of a tile from constant expressions. */
@@ -95,6 +97,8 @@ tile_node *check_node(check *c, ast_place at, tile_node_kind kind, const tile_fo
 tile_node *check_stretch(check *c, ast_place at, tile_node *n, const tile_shape *shape, const char *what);
 /* The shape two shapes broadcast to. */
 bool check_broadcast(const tile_shape *a, const tile_shape *b, tile_shape *out);
+/* Reports a shape with too many elements for a tile. */
+bool check_size(check *c, ast_place at, const tile_shape *s);
 bool check_same_shape(const tile_shape *a, const tile_shape *b);
 const char *check_shape_text(const check *c, const tile_shape *s); /* "[4, 8]" */
 

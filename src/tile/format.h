@@ -39,4 +39,15 @@ enum {
  * expand to; what this one takes is subtracted. Runs inside arena_protect. */
 tile_format *format_build(arena *memory, ast_reporter *report, const format_declaration *d, int64_t *budget);
 
+/* prove.c: reports every place of the value where an index can leave its field, a divisor can be zero or a shift can be too
+ * wide, for any element and whatever the fields hold. */
+bool format_prove(ast_reporter *report, const tile_format *f);
+
+/* decode.c: i for i32 and bool, f for f32. */
+typedef union format_value { int32_t i; float f; } format_value;
+/* The result of an ELEMENTWISE node whose operands have these values; b is ignored by unary operators. The caller made sure
+ * that no divisor is zero, that no quotient overflows and that shifts are by 0 to 31. Integers wrap. */
+format_value format_operate(const tile_node *n, format_value a, format_value b);
+format_value format_cast(const tile_node *n, format_value a); /* of a CAST node */
+
 #endif

@@ -24,7 +24,7 @@ const char *lex_kind_text(lex_kind kind) {
     return texts[kind];
 }
 
-lexer lex_open(const char *text, size_t length) { return (lexer){.text = text, .length = length, .line = 1}; }
+lexer lex_open(const char *source, size_t length) { return (lexer){.text = source, .length = length, .line = 1}; }
 
 static bool is_digit(int c) { return c >= '0' && c <= '9'; }
 static bool is_letter(int c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
@@ -66,10 +66,10 @@ static locale_t c_locale;
 static void open_locale(void) { c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0); }
 
 /* strtod with a point as the decimal sign, whatever the process has set. */
-static double to_number(const char *text) {
+static double to_number(const char *digits) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, open_locale);
-    return c_locale ? strtod_l(text, NULL, c_locale) : strtod(text, NULL);
+    return c_locale ? strtod_l(digits, NULL, c_locale) : strtod(digits, NULL);
 }
 
 static void bad(lex_token *t, const char *problem) {

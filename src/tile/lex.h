@@ -46,7 +46,7 @@ typedef struct lexer {
     int line;
 } lexer;
 
-lexer lex_open(const char *text, size_t length);
+lexer lex_open(const char *source, size_t length);
 lex_token lex_next(lexer *l);
 const char *lex_kind_text(lex_kind kind); /* "tile", "+=", "a name" */
 

@@ -477,7 +477,7 @@ static void parse_file(void *context) {
     }
 }
 
-mt_status tile_parse(tile_file **out, const char *path, const char *text, size_t length, tile_diagnostics *diagnostics,
+mt_status tile_parse(tile_file **out, const char *path, const char *source, size_t length, tile_diagnostics *diagnostics,
                      mt_error *error) {
     *out = NULL;
     if (length > TEXT_LIMIT) return error_set(error, MT_E_LIMIT, path, "a tile file holds up to %d bytes, this one has %zu", TEXT_LIMIT, length);
@@ -488,8 +488,8 @@ mt_status tile_parse(tile_file **out, const char *path, const char *text, size_t
         return error_set(error, MT_E_MEMORY, path, "out of memory");
     }
     file->memory = memory;
-    job j = {.file = file, .path = path, .text = text, .length = length,
-             .report = {.path = path, .text = text, .length = length, .diagnostics = diagnostics, .first = error}};
+    job j = {.file = file, .path = path, .text = source, .length = length,
+             .report = {.path = path, .text = source, .length = length, .diagnostics = diagnostics, .first = error}};
     mt_status status = MT_OK;
     if (!arena_protect(memory, parse_file, &j)) status = error_set(error, MT_E_MEMORY, path, "out of memory");
     else if (j.report.count) status = MT_E_SYNTAX;

@@ -102,7 +102,7 @@ const char *check_shape_text(const check *c, const tile_shape *s) {
     return arena_printf(c->memory, "%s]", text);
 }
 
-static bool expect_size(check *c, ast_place at, const tile_shape *s) {
+bool check_size(check *c, ast_place at, const tile_shape *s) {
     int64_t count = 1;
     for (int d = 0; d < s->rank; d++)
         if (__builtin_mul_overflow(count, s->extent[d], &count) || count > TILE_ELEMENT_LIMIT) {
@@ -113,7 +113,7 @@ static bool expect_size(check *c, ast_place at, const tile_shape *s) {
 }
 
 static bool broadcast(check *c, ast_place at, const tile_node *a, const tile_node *b, tile_shape *out) {
-    if (check_broadcast(&a->shape, &b->shape, out)) return expect_size(c, at, out);
+    if (check_broadcast(&a->shape, &b->shape, out)) return check_size(c, at, out);
     REPORT(c, at, "the shapes %s and %s do not fit: aligned at the right, extents must be equal or 1", check_shape_text(c, &a->shape),
            check_shape_text(c, &b->shape));
     return false;
@@ -146,7 +146,7 @@ bool check_shape(check *c, ast_place at, const ast_expr *extents, tile_shape *ou
         }
         good &= check_constant(c, e, "a tile's extent", 1, TILE_ELEMENT_LIMIT, &out->extent[out->rank++]);
     }
-    return good && expect_size(c, at, out);
+    return good && check_size(c, at, out);
 }
 
 /* ---- operators ---- */
@@ -318,7 +318,7 @@ static tile_node *dot(check *c, const ast_expr *e, tile_operator op) {
                               &(tile_shape){2, {a->shape.extent[0], b->shape.extent[1]}});
     n->a = a;
     n->b = b;
-    return expect_size(c, e->place, &n->shape) ? n : NULL;
+    return check_size(c, e->place, &n->shape) ? n : NULL;
 }
 
 static tile_node *iota(check *c, const ast_expr *e, tile_operator op) {
@@ -380,7 +380,7 @@ static tile_node *concat(check *c, const ast_expr *e, tile_operator op) {
         }
         n->shape.extent[axis] += list[i]->shape.extent[axis]; /* at most 2^24 each, and fewer than 2^31 of them */
     }
-    return expect_size(c, e->place, &n->shape) ? n : NULL;
+    return check_size(c, e->place, &n->shape) ? n : NULL;
 }
 
 static const struct function {
@@ -510,7 +510,7 @@ static tile_node *slice(check *c, const ast_expr *e) {
     return check_part(c, e->place, check_value(c, e->a), e->items);
 }
 
-static tile_node *open_expression(check *c, const ast_expr *e) {
+tile_node *check_open(check *c, const ast_expr *e) {
     switch (e->kind) {
     case AST_INTEGER: return check_literal_integer(c, e->place, e->integer);
     case AST_FLOAT: {
@@ -536,27 +536,19 @@ static tile_node *open_expression(check *c, const ast_expr *e) {
     return NULL;
 }
 
-tile_node *check_open(check *c, const ast_expr *e) {
-    if (c->depth == CHECK_DEPTH) {
-        REPORT(c, e->place, "this expression is nested too deeply: at most %d levels", CHECK_DEPTH);
-        return NULL;
-    }
-    c->depth++;
-    tile_node *n = open_expression(c, e);
-    c->depth--;
-    return n;
-}
-
 tile_node *check_value(check *c, const ast_expr *e) { return check_settle(c, check_open(c, e)); }
 
-tile_node *check_index(check *c, const ast_expr *e, const char *what) {
-    tile_node *n = check_value(c, e);
+tile_node *check_index(check *c, const ast_expr *e, const char *what) { return check_to_index(c, e->place, check_value(c, e), what); }
+
+tile_node *check_to_index(check *c, ast_place at, tile_node *n, const char *what) {
     if (!n) return NULL;
     if (n->shape.rank || (n->type != c->i64 && n->type != c->i32)) {
-        REPORT(c, e->place, "%s must be a scalar of type i64 or i32, not %s%s", what, n->type->name, check_shape_text(c, &n->shape));
+        const bool integer = n->type->scalar.kind == TILE_INT || n->type->scalar.kind == TILE_UINT;
+        REPORT(c, at, "%s must be a scalar of type i64 or i32, not %s%s%s", what, n->type->name,
+               n->shape.rank ? check_shape_text(c, &n->shape) : "", integer && !n->shape.rank ? "; cast it, as in i32(x)" : "");
         return NULL;
     }
-    return cast(c, e->place, n, c->i64);
+    return cast(c, at, n, c->i64);
 }
 
 bool check_constant(check *c, const ast_expr *e, const char *what, int64_t least, int64_t most, int64_t *out) {
