@@ -44,7 +44,7 @@ def add_contents(w):
 
 
 def write(folder):
-    for name, most, alignment in (("whole", 0, 64), ("split", 3, 32)):
+    for name, most, alignment in (("whole", 0, 256), ("split", 3, 32)):
         w = gguf.GGUFWriter(f"{folder}/{name}.gguf", "test", split_max_tensors=most)
         if alignment != 32:
             w.add_custom_alignment(alignment)
@@ -80,8 +80,8 @@ def dump(paths):
             while len(extents) > 1 and extents[-1] == 1:
                 extents.pop()
             data = np.frombuffer(t.data.tobytes(), np.uint8)
-            print("tensor", t.name, t.tensor_type.name.lower(), part, t.data_offset, t.n_bytes, data.sum(dtype=np.uint64),
-                  *reversed(extents))
+            print("tensor", t.name, t.tensor_type.name.lower(), part, t.data_offset, t.n_bytes,
+                  data.sum(dtype=np.uint64), *reversed(extents))
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ pre-tokenizers are put together here as the models' own tokenizer.json files do 
 OUT: tokens (string, type), merges (string), then for every pre-tokenizer its name and cases (flags, text, ids), then
 streams: ids, and their bytes decoded by Python with errors="replace". All integers 32 bits, counts in front.
 """
+import json
 import random
 import struct
 import sys
@@ -40,6 +41,19 @@ def cased(end):
     return f"{HEAD}{UPPER}*{LOWER}+{end}|{HEAD}{UPPER}+{LOWER}*{end}"
 
 
+DEEPSEEK_LETTERS = (
+    r"A-Za-z\x{B5}\x{C0}-\x{D6}\x{D8}-\x{F6}\x{F8}-\x{1BA}\x{1BC}-\x{1BF}\x{1C4}-\x{293}\x{295}-\x{2AF}\x{370}-\x{373}"
+    r"\x{376}\x{377}\x{37B}-\x{37D}\x{37F}\x{386}\x{388}-\x{38A}\x{38C}\x{38E}-\x{3A1}\x{3A3}-\x{3F5}\x{3F7}-\x{481}"
+    r"\x{48A}-\x{52F}\x{531}-\x{556}\x{10A0}-\x{10C5}\x{13A0}-\x{13F5}\x{13F8}-\x{13FD}\x{1C90}-\x{1CBA}"
+    r"\x{1CBD}-\x{1CBF}\x{1D00}-\x{1D2B}\x{1D6B}-\x{1D77}\x{1D79}-\x{1D9A}\x{1E00}-\x{1F15}\x{1F18}-\x{1F1D}"
+    r"\x{1F20}-\x{1F45}\x{1F48}-\x{1F4D}\x{1F50}-\x{1F57}\x{1F59}\x{1F5B}\x{1F5D}\x{1F5F}-\x{1F7D}\x{1F80}-\x{1FB4}"
+    r"\x{1FB6}-\x{1FBC}\x{1FBE}\x{1FC2}-\x{1FC4}\x{1FC6}-\x{1FCC}\x{1FD0}-\x{1FD3}\x{1FD6}-\x{1FDB}\x{1FE0}-\x{1FEC}"
+    r"\x{1FF2}-\x{1FF4}\x{1FF6}-\x{1FFC}\x{2102}\x{2107}\x{210A}-\x{2113}\x{2115}\x{2119}-\x{211D}\x{2124}\x{2126}"
+    r"\x{2128}\x{212A}-\x{212D}\x{212F}-\x{2134}\x{2139}\x{213C}-\x{213F}\x{2145}-\x{2149}\x{214E}\x{2183}\x{2184}"
+    r"\x{2C00}-\x{2C7B}\x{2C7E}-\x{2CE4}\x{2CEB}-\x{2CEE}\x{2CF2}\x{2CF3}\x{A640}-\x{A66D}\x{A680}-\x{A69B}"
+    r"\x{A722}-\x{A76F}\x{A771}-\x{A787}\x{A78B}-\x{A78E}\x{AB70}-\x{ABBF}\x{FB00}-\x{FB06}\x{FB13}-\x{FB17}"
+    r"\x{FF21}-\x{FF3A}\x{FF41}-\x{FF5A}\x{10400}-\x{1044F}\x{104B0}-\x{104D3}\x{104D8}-\x{104FB}\x{10C80}-\x{10CB2}"
+    r"\x{10CC0}-\x{10CF2}\x{118A0}-\x{118DF}\x{1E900}-\x{1E943}")
 BLOOM = r" ?[^(\s|.,!?…。，、।۔،)]+"
 PRE = {  # name: (parts, whole pieces)
     "smollm": ([pre_tokenizers.Digits(individual_digits=True), byte_level(True)], False),
@@ -51,6 +65,9 @@ PRE = {  # name: (parts, whole pieces)
                False),
     "tekken": (split(cased("") + r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*" + LAST) + [byte_level(False)], True),
     "gpt-4o": (split(cased(CASE + "?") + r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*" + LAST) + [byte_level(False)], False),
+    "default": (split(r"[\p{P}$+<=>^~|]+") + [byte_level(True)] + split(r"\p{N}+", "[0-9][0-9][0-9]"), False),
+    "deepseek-llm": (split(r"[\r\n]", rf"\s?[{DEEPSEEK_LETTERS}]+", r"\s?[!-/:-~！-／：-～‘-‟\x{3000}-。]+", r"\s+$",
+                           "[一-龥ࠀ-一가-퟿]+", r"\p{N}+") + [byte_level(False)], False),
     "deepseek-coder": (split(r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", "[一-龥ࠀ-一가-퟿]+")
                        + [pre_tokenizers.Digits(individual_digits=True), byte_level(False)], False),
     "deepseek-v3": (split(r"\p{N}{1,3}", "[一-龥぀-ゟ゠-ヿ]+",
@@ -111,13 +128,12 @@ def train(rng):
     tokenizer.pre_tokenizer = byte_level(True)
     trainer = trainers.BpeTrainer(vocab_size=1500, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False)
     tokenizer.train_from_iterator(make_texts(rng, 3000, ["zebra", " quiz"]), trainer)
-    vocabulary, merges = __import__("json").loads(tokenizer.to_str())["model"]["vocab"], None
-    merges = __import__("json").loads(tokenizer.to_str())["model"]["merges"]
-    tokens = sorted(vocabulary, key=vocabulary.get)
+    model = json.loads(tokenizer.to_str())["model"]
+    tokens = sorted(model["vocab"], key=model["vocab"].get)
     types = [NORMAL] * len(tokens)
     special = [("<|a|>", CONTROL), ("<|a|>b", CONTROL), ("<|end▁of｜it|>", CONTROL), ("[user]", USER), ("[user]s", USER), ("\t\t \t", USER)]
     return (tokens + [s for s, _ in special], types + [t for _, t in special],
-            [tuple(m.split(" ")) if isinstance(m, str) else tuple(m) for m in merges])
+            [tuple(m.split(" ")) if isinstance(m, str) else tuple(m) for m in model["merges"]])
 
 
 def read_model(path):
@@ -127,8 +143,8 @@ def read_model(path):
         print(e, file=sys.stderr)
         sys.exit(3)
     fields = gguf.GGUFReader(path).fields
-    get = lambda key: fields["tokenizer.ggml." + key].contents()
-    return get("tokens"), get("token_type"), [tuple(m.split(" ")) for m in get("merges")]
+    tokens, types, merges = (fields["tokenizer.ggml." + key].contents() for key in ("tokens", "token_type", "merges"))
+    return tokens, types, [tuple(m.split(" ")) for m in merges]
 
 
 def main():

@@ -58,7 +58,8 @@ static uint64_t double_bits(double f) {
 }
 
 /* The description of a tensor; `inner` has `rank` extents, innermost first. */
-static void put_description(writer *w, const char *name, uint32_t rank, const uint64_t *inner, uint32_t type, uint64_t offset) {
+static void put_description(writer *w, const char *name, uint32_t rank, const uint64_t *inner, uint32_t type,
+                            uint64_t offset) {
     put_string(&w->descriptions, name);
     put(&w->descriptions, rank, 4);
     for (uint32_t i = 0; i < rank; i++) put(&w->descriptions, inner[i], 8);
@@ -123,8 +124,8 @@ static text everything(uint32_t version) {
     put_array(&w, "none", GGUF_F64, 0);
     put_array(&w, "no strings", GGUF_STRING, 0);
     put(put_key(&w, "", GGUF_U8), 1, 1);
-    w.alignment = 64;
-    put(put_key(&w, "general.alignment", GGUF_U32), 64, 4);
+    w.alignment = 256;
+    put(put_key(&w, "general.alignment", GGUF_U32), 256, 4);
     put_tensor(&w, "matrix", EXTENTS(64, 3), 2, 3 * 36);
     put_tensor(&w, "vector", EXTENTS(5), 0, 20);
     put_tensor(&w, "row", EXTENTS(4, 1), 28, 32);
@@ -193,7 +194,7 @@ static void test_values(void **state) {
         assert_string_equal(gguf_name(g), "good");
         static const struct { const char *key; int64_t number; } integers[] = {
             {"u8", 200}, {"i8", -128}, {"u16", 65535}, {"i16", -32768}, {"u32", UINT32_MAX}, {"i32", INT32_MIN},
-            {"i64", INT64_MIN}, {"", 1}, {"general.alignment", 64},
+            {"i64", INT64_MIN}, {"", 1}, {"general.alignment", 256},
         };
         int64_t n;
         double f;
@@ -276,7 +277,7 @@ static void test_getters(void **state) {
     REFUSED(gguf_get_f64(g, "string", &f, &found, &error), "'string' must hold a number, but it holds string");
     REFUSED(gguf_get_bool(g, "u8", &b, &found, &error), "must hold a bool, but it holds u8");
     REFUSED(gguf_get_string(g, "i16s", &s, &found, &error), "must hold a string, but it holds an array of i16");
-    REFUSED(gguf_get_array(g, "i16s", GGUF_STRING, &a, &found, &error), "must hold an array of string, but it holds an array of i16");
+    REFUSED(gguf_get_array(g, "i16s", GGUF_STRING, &a, &found, &error), "an array of string, but it holds an array of");
     REFUSED(gguf_get_array(g, "string", GGUF_NONE, &a, &found, &error), "must hold an array, but it holds string");
     assert_true(u == 7 && n == 7 && f == 7 && b && s.length == 5 && !a);
     gguf_close(g);
@@ -304,7 +305,7 @@ static void test_tensors(void **state) {
         assert_int_equal(t->bytes, wanted[i].bytes);
         assert_int_equal(t->rank, wanted[i].rank);
         for (int d = 0; d < t->rank; d++) assert_int_equal(t->extent[d], wanted[i].extent[d]);
-        assert_int_equal(t->offset % 64, 0);
+        assert_int_equal(t->offset % 256, 0);
         for (size_t k = 0; k < t->bytes; k++) assert_int_equal(t->data[k], (uint8_t)(k * 7 + file_rank[i]));
     }
     gguf_close(g);
@@ -351,7 +352,8 @@ static void test_header(void **state) {
     static const struct { uint32_t version; const char *part; } versions[] = {
         {0, "version 0"}, {1, "version 1;"}, {4, "version 4;"}, {0x02000000, "big-endian"}, {0x03000000, "big-endian"},
     };
-    for (size_t i = 0; i < COUNT_OF(versions); i++) expect(everything(versions[i].version), MT_E_UNSUPPORTED, versions[i].part);
+    for (size_t i = 0; i < COUNT_OF(versions); i++)
+        expect(everything(versions[i].version), MT_E_UNSUPPORTED, versions[i].part);
     text t = everything(3);
     memcpy(t.data, "FUGG", 4);
     expect(t, MT_E_UNSUPPORTED, "big-endian");
@@ -387,18 +389,19 @@ static void test_header(void **state) {
 
 static void test_bad_keys(void **state) {
     (void)state;
-    enum { COUNTS = 8 };
-    static const struct { uint32_t kind; uint64_t count; const char *part; } counts[COUNTS] = {
-        {GGUF_U8, UINT64_C(1) << 60, "elements"}, {GGUF_F64, UINT64_C(1) << 61, "elements"}, {GGUF_I64, UINT64_MAX, "elements"},
-        {GGUF_I16, UINT64_C(1) << 63, "elements"}, {GGUF_STRING, UINT64_C(1) << 60, "strings"}, {GGUF_STRING, 2, "strings"},
-        {GGUF_STRING, UINT64_MAX, "strings"}, {GGUF_U32, 3, "elements"},
+    static const struct { uint32_t kind; uint64_t count; const char *part; } counts[] = {
+        {GGUF_U8, UINT64_C(1) << 60, "elements"},     {GGUF_F64, UINT64_C(1) << 61, "elements"},
+        {GGUF_I64, UINT64_MAX, "elements"},           {GGUF_I16, UINT64_C(1) << 63, "elements"},
+        {GGUF_STRING, UINT64_C(1) << 60, "strings"},  {GGUF_STRING, 2, "strings"},
+        {GGUF_STRING, UINT64_MAX, "strings"},         {GGUF_U32, 3, "elements"},
     };
-    for (int i = 0; i < COUNTS; i++) {
+    for (size_t i = 0; i < COUNT_OF(counts); i++) {
         writer w = writer_new();
         text *t = put_array(&w, "the.key", counts[i].kind, counts[i].count);
         put(t, 0, 8);
         char part[64];
-        snprintf(part, sizeof part, "the value of 'the.key' claims %llu %s", (unsigned long long)counts[i].count, counts[i].part);
+        snprintf(part, sizeof part, "the value of 'the.key' claims %llu %s", (unsigned long long)counts[i].count,
+                 counts[i].part);
         expect(finish(&w), MT_E_FORMAT, part);
     }
     writer w = writer_new();
@@ -408,8 +411,8 @@ static void test_bad_keys(void **state) {
     put(put_array(&w, "the.key", GGUF_NONE, 1), 0, 8);
     expect(finish(&w), MT_E_FORMAT, "'the.key' is an array of the unknown kind 13");
     w = writer_new();
-    put(put_key(&w, "the.key", 99), 0, 8);
-    expect(finish(&w), MT_E_FORMAT, "'the.key' is of the unknown kind 99");
+    put(put_key(&w, "the.key", 13), 0, 8);
+    expect(finish(&w), MT_E_FORMAT, "'the.key' is of the unknown kind 13");
     w = writer_new();
     put(put_key(&w, "the.key", GGUF_BOOL), 2, 1);
     expect(finish(&w), MT_E_FORMAT, "'the.key' is a bool, but its byte is 2");
@@ -432,16 +435,16 @@ static void test_bad_keys(void **state) {
     put(&w.entries, GGUF_BOOL, 5);
     w.keys++;
     expect(finish(&w), MT_E_LIMIT, "has 70000 bytes; at most 65535");
-    static const struct { uint32_t kind; uint64_t number; size_t size; mt_status status; const char *part; } alignments[] = {
-        {GGUF_U32, 0, 4, MT_E_FORMAT, "general.alignment' holds 0"}, {GGUF_U32, 48, 4, MT_E_FORMAT, "not a power of two"},
-        {GGUF_U32, 4, 4, MT_E_FORMAT, "general.alignment' holds 4"}, {GGUF_U32, 1u << 31, 4, MT_E_FORMAT, "holds 2147483648"},
-        {GGUF_I32, 0x80000000, 4, MT_E_FORMAT, "holds -2147483648"}, {GGUF_U64, UINT64_MAX, 8, MT_E_FORMAT, "18446744073709551615"},
-        {GGUF_F32, 0x42000000, 4, MT_E_FORMAT, "must hold an integer"},
+    static const struct { uint32_t kind; uint64_t number; size_t size; const char *part; } alignments[] = {
+        {GGUF_U32, 0, 4, "general.alignment' holds 0"},     {GGUF_U32, 48, 4, "not a power of two"},
+        {GGUF_U32, 4, 4, "general.alignment' holds 4"},     {GGUF_U32, 24, 4, "not a power of two"},
+        {GGUF_U32, 1 << 21, 4, "from 8 to 1048576"},        {GGUF_I32, 0x80000000, 4, "holds -2147483648"},
+        {GGUF_U64, UINT64_MAX, 8, "18446744073709551615"},  {GGUF_F32, 0x42000000, 4, "must hold an integer"},
     };
     for (size_t i = 0; i < COUNT_OF(alignments); i++) {
         w = writer_new();
         put(put_key(&w, "general.alignment", alignments[i].kind), alignments[i].number, alignments[i].size);
-        expect(finish(&w), alignments[i].status, alignments[i].part);
+        expect(finish(&w), MT_E_FORMAT, alignments[i].part);
     }
 }
 
@@ -563,8 +566,8 @@ static void expect_file(const char *name, mt_status status, const char *where, c
     mt_error error = {0};
     const mt_status got = gguf_open(&g, in_folder(name), &error);
     if (got != status || error.code != got || g || !strstr(error.message, part) || !strstr(error.where, where))
-        fail_msg("expected %s \"%s\"; got %s \"%s\" in %s", mt_status_name(status), part, mt_status_name(got), error.message,
-                 error.where);
+        fail_msg("expected %s \"%s\"; got %s \"%s\" in %s", mt_status_name(status), part, mt_status_name(got),
+                 error.message, error.where);
 }
 
 static void test_files(void **state) {
@@ -583,7 +586,7 @@ static void test_files(void **state) {
     gguf *g;
     assert_int_equal(gguf_open(&g, in_folder("good.gguf"), NULL), MT_OK);
     const gguf_tensor *t = gguf_find_tensor(g, "cube");
-    assert_int_equal((uintptr_t)t->data % 64, 0);
+    assert_int_equal((uintptr_t)t->data % 256, 0);
     assert_int_equal(t->data[119], (uint8_t)(119 * 7 + 4));
     gguf_close(g);
     gguf_close(NULL);
@@ -605,7 +608,8 @@ static void write_part(const char *name, int number, int count, int tensors, con
 
 static void test_split(void **state) {
     (void)state;
-    const char *const one = "m-00001-of-00003.gguf", *const two = "m-00002-of-00003.gguf", *const three = "m-00003-of-00003.gguf";
+    const char *const one = "m-00001-of-00003.gguf", *const two = "m-00002-of-00003.gguf";
+    const char *const three = "m-00003-of-00003.gguf";
     write_part(one, 0, 3, 3, "a");
     expect_file(one, MT_E_IO, two, "No such file");
     write_part(two, 1, 3, 3, "b");
@@ -646,7 +650,9 @@ static void test_split(void **state) {
     expect_file(one, MT_E_FORMAT, three, "the file ends inside");
     assert_int_equal(truncate(in_folder(three), 0), 0);
     expect_file(one, MT_E_FORMAT, three, "empty");
-    for (int i = 0; i < 3; i++) write_part(i == 0 ? one : i == 1 ? two : three, i, 3, 5, (const char *[]){"a", "b", "c"}[i]);
+    write_part(one, 0, 3, 5, "a");
+    write_part(two, 1, 3, 5, "b");
+    write_part(three, 2, 3, 5, "c");
     expect_file(one, MT_E_FORMAT, one, "the 3 parts hold 3 tensors, but split.tensors.count is 5");
     write_part(one, 0, 3, -1, "a");
     expect_file(one, MT_E_FORMAT, one, "'split.tensors.count' is missing");
@@ -687,7 +693,8 @@ static void dump(text *out, const gguf *g) {
     for (size_t i = 0; i < count; i++) {
         const gguf_value *v = &entries[i].value;
         const bool array = v->kind == GGUF_ARRAY;
-        text_printf(out, "key %s %s%s", entries[i].key, array ? "array " : "", gguf_kind_name(array ? v->array.kind : v->kind));
+        text_printf(out, "key %s %s%s", entries[i].key, array ? "array " : "",
+                    gguf_kind_name(array ? v->array.kind : v->kind));
         if (!array) dump_value(out, v);
         for (uint64_t k = 0; array && k < v->array.count; k++) {
             const gguf_value element = gguf_element(v, k);
@@ -699,8 +706,8 @@ static void dump(text *out, const gguf *g) {
     for (; count--; t++) {
         uint64_t sum = 0;
         for (size_t k = 0; k < t->bytes; k++) sum += t->data[k];
-        text_printf(out, "tensor %s %s %u %llu %zu %llu", t->name, t->format->name, t->part, (unsigned long long)t->offset,
-                    t->bytes, (unsigned long long)sum);
+        text_printf(out, "tensor %s %s %u %llu %zu %llu", t->name, t->format->name, t->part,
+                    (unsigned long long)t->offset, t->bytes, (unsigned long long)sum);
         for (int d = 0; d < t->rank; d++) text_printf(out, " %lld", (long long)t->extent[d]);
         text_string(out, "\n");
     }
@@ -710,8 +717,8 @@ static void dump(text *out, const gguf *g) {
 static int run_oracle(const char *arguments, text *out) {
     const char *python = getenv("MONOTILE_PYTHON");
     text command = {0};
-    text_printf(&command, "'%s' '%s/tests/oracle_gguf.py' %s", python && *python ? python : "python3", MONOTILE_SOURCE_FOLDER,
-                arguments);
+    text_printf(&command, "'%s' '%s/tests/oracle_gguf.py' %s", python && *python ? python : "python3",
+                MONOTILE_SOURCE_FOLDER, arguments);
     FILE *pipe = popen(command.data, "r");
     assert_non_null(pipe);
     char block[4096];
@@ -724,7 +731,8 @@ static int run_oracle(const char *arguments, text *out) {
 
 /* Two texts, compared line by line: a hexadecimal float may be written in two ways. */
 static void compare(char *ours, char *theirs) {
-    char *our_rest, *their_rest, *our_line = strtok_r(ours, "\n", &our_rest), *their_line = strtok_r(theirs, "\n", &their_rest);
+    char *our_rest, *their_rest;
+    char *our_line = strtok_r(ours, "\n", &our_rest), *their_line = strtok_r(theirs, "\n", &their_rest);
     while (our_line && their_line) {
         char *a, *b, *our_word = strtok_r(our_line, " ", &a), *their_word = strtok_r(their_line, " ", &b);
         for (; our_word && their_word; our_word = strtok_r(NULL, " ", &a), their_word = strtok_r(NULL, " ", &b)) {

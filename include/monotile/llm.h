@@ -50,7 +50,8 @@ typedef struct mt_generate_stats {
     int32_t ended_by;                   /* the end token, or -1 when the count or the context ended it */
 } mt_generate_stats;
 
-/* Called for every generated token with the text that it completes ("" for none; UTF-8, NUL-terminated). Return non-zero to stop. */
+/* Called for every generated token with the text that it completes ("" for none; UTF-8, NUL-terminated). Return non-zero to stop. Text that is
+ * left at the end (an unfinished character) comes with id -1. */
 typedef int mt_token_function(void *context, int32_t id, const char *text, size_t length);
 
 /* Feeds the prompt's tokens and generates until an end token, the count, or the context's end. `stats` may be NULL. The end token is given to

@@ -57,9 +57,9 @@ void *arena_array(arena *a, size_t count, size_t size) {
     return arena_alloc(a, count * size);
 }
 
-char *arena_string(arena *a, const char *text, size_t length) {
+char *arena_string(arena *a, const char *bytes, size_t length) {
     char *copy = arena_alloc(a, length + 1);
-    if (copy && length) memcpy(copy, text, length);
+    if (copy && length) memcpy(copy, bytes, length);
     return copy;
 }
 

@@ -41,7 +41,7 @@ void arena_free(arena *a); /* NULL is allowed */
 void *arena_alloc(arena *a, size_t size);
 /* An array of `count` zeroed elements; the product is checked. */
 void *arena_array(arena *a, size_t count, size_t size);
-char *arena_string(arena *a, const char *text, size_t length); /* a NUL-terminated copy */
+char *arena_string(arena *a, const char *bytes, size_t length); /* a NUL-terminated copy */
 char *arena_printf(arena *a, const char *format, ...) PRINTF_LIKE(2, 3);
 /* Calls body(context). Returns false when an allocation from `a` failed inside. Calls may nest. */
 bool arena_protect(arena *a, void (*body)(void *), void *context);

@@ -35,8 +35,8 @@ mt_status error_errno(mt_error *error, const char *where, const char *format, ..
         va_end(arguments);
         const size_t used = strlen(error->message);
         char reason[128] = "";
-        const char *text = strerror_r(saved, reason, sizeof reason); /* the GNU variant may return its own string */
-        snprintf(error->message + used, sizeof error->message - used, ": %s", text);
+        const char *said = strerror_r(saved, reason, sizeof reason); /* the GNU variant may return its own string */
+        snprintf(error->message + used, sizeof error->message - used, ": %s", said);
     }
     return MT_E_IO;
 }

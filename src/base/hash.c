@@ -1,7 +1,9 @@
 /* Hashes (XXH3, by the xxhash library) and a map from names to indices. */
 #include "base/base.h"
 
+#include <pthread.h>
 #include <stdio.h>
+#include <sys/random.h>
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -15,8 +17,16 @@ uint64_t hash_u64(const void *data, size_t size) { return XXH3_64bits(data, size
 
 void hash_hex(hash128 h, char out[33]) { snprintf(out, 33, "%016llx%016llx", (unsigned long long)h.high, (unsigned long long)h.low); }
 
+/* Maps hash with a seed of the process, so that a hostile file cannot choose names that collide. */
+static pthread_once_t seed_once = PTHREAD_ONCE_INIT;
+static uint64_t seed;
+static void draw_seed(void) {
+    if (getrandom(&seed, sizeof seed, 0) != sizeof seed) seed = clock_ns();
+}
+
 static struct map_entry *find(const map *m, const char *key, size_t length) {
-    for (size_t i = hash_u64(key, length) & (m->capacity - 1);; i = (i + 1) & (m->capacity - 1)) {
+    pthread_once(&seed_once, draw_seed);
+    for (size_t i = XXH3_64bits_withSeed(key, length, seed) & (m->capacity - 1);; i = (i + 1) & (m->capacity - 1)) {
         struct map_entry *e = &m->entries[i];
         if (!e->key || (e->length == length && !memcmp(e->key, key, length))) return e;
     }

@@ -32,10 +32,10 @@ typedef struct check_symbol {
     int index;
 } check_symbol;
 
-typedef struct check_alignment { /* "start is a multiple of block": decided at the end, when every variable's fate is known */
-    const tile_node *start;
-    int64_t block;
+typedef struct check_alignment { /* "value is a multiple of type's block": decided when every variable's fate is known */
+    const tile_node *value;
     const tile_format *type;
+    const char *what; /* value is the slice's "start" or "end" */
     ast_place place;
 } check_alignment;
 
@@ -49,11 +49,11 @@ typedef struct check {
     check_symbol *symbols;
     size_t symbol_count, symbol_capacity;
     size_t variable_capacity, loop_capacity;
-    tile_node **definitions; /* of each variable: the value of its declaration, NULL when that failed */
+    tile_node **definitions; /* of each variable: the value of its declaration */
     size_t definition_capacity;
     check_alignment *alignments;
     size_t alignment_count, alignment_capacity;
-    struct check_format { const tile_format *from, *to; } *formats; /* block formats met: the file's, and the op's copy */
+    const tile_format **formats; /* block formats used: the op's own copies */
     size_t format_count, format_capacity;
     bool in_header; /* extents and axis counts: integers known before an instruction runs */
     int depth; /* of nested statements */
@@ -71,7 +71,7 @@ bool check_declare(check *c, ast_place at, const char *name, check_symbol_kind k
 const char *check_symbol_text(const check *c, const check_symbol *s); /* "a constant", "a loop's variable", ... */
 /* The type of that name: a type constant or a format. Reports and returns NULL when it is none. */
 const tile_format *check_type(check *c, ast_place at, const char *name);
-/* The op's copy of a format. */
+/* The op's copy of a format; a block format is a part of the op's text from then on. */
 const tile_format *check_own_format(check *c, const tile_format *f);
 /* Statements of a block in a scope of their own. */
 tile_statement *check_block(check *c, const ast_statement *first);

@@ -35,7 +35,7 @@ bool parse_accept(parser *p, lex_kind kind) {
 
 void parse_unexpected(parser *p, const char *expected) {
     const lex_token *t = &p->token, *before = &p->previous;
-    const bool ends = before->kind != LEX_END && (t->kind == LEX_END || !parse_continues(p));
+    const bool ends = before->kind != LEX_END && (t->kind == LEX_END || (t->begin != p->start && !parse_continues(p)));
     const ast_place end = {before->place.line, before->place.column + (int)(before->end - before->begin)};
     if (ends || t->kind == LEX_END)
         parse_fail(p, ends ? end : t->place, "expected %s, found the end of the %s", expected, t->kind == LEX_END ? "file" : "line");
@@ -63,7 +63,6 @@ const char *parse_name(parser *p, const char *what) {
     return name;
 }
 
-/* Opens one level of nesting; parse_leave() closes it. */
 bool parse_enter(parser *p) {
     if (p->depth < PARSE_DEPTH_LIMIT) {
         p->depth++;

@@ -150,6 +150,7 @@ static bool parse_block(parser *p, ast_statement **out) {
     while (!(whole = parse_accept(p, LEX_BRACE_END)) && !at_declaration(p)) {
         if (parse_accept(p, LEX_SEMICOLON)) continue;
         const lex_token first = p->token;
+        p->start = first.begin;
         ast_statement *s = new_statement(p);
         if (parse_statement(p, s)) {
             *out = s;
@@ -243,7 +244,7 @@ static bool parse_axis(parser *p, header *h) {
     if (++h->axis_count > TILE_AXES) parse_fail(p, x->place, "a grid has up to %d axes", TILE_AXES);
     *h->axes = x;
     h->axes = &x->next;
-    return parse_expect(p, LEX_IN, " behind the axis' name") && (x->count = parse_expr(p));
+    return parse_expect(p, LEX_IN, " behind the name of the axis") && (x->count = parse_expr(p));
 }
 
 /* One choice of tune: name in expr, expr, ... */
@@ -295,6 +296,7 @@ static void parse_tune(parser *p, header *h) {
     while (!parse_at(p, LEX_BRACE_END) && !at_declaration(p)) {
         if (parse_accept(p, LEX_SEMICOLON)) continue;
         const lex_token first = p->token;
+        p->start = first.begin;
         if (parse_choice(p, h)) continue;
         recover(p, &first);
         if (parse_at(p, LEX_BRACE)) skip_block(p);
@@ -400,6 +402,7 @@ static bool parse_members(parser *p, format_declaration *d) {
     while (!parse_at(p, LEX_BRACE_END) && !at_declaration(p)) {
         if (parse_accept(p, LEX_SEMICOLON)) continue;
         const lex_token first = p->token;
+        p->start = first.begin;
         lexer ahead = p->lexer;
         const bool is_block = parse_at_word(p, "block") && lex_next(&ahead).kind != LEX_COLON;
         format_member *m = ARENA_NEW(p->memory, format_member);
@@ -419,7 +422,7 @@ static bool parse_members(parser *p, format_declaration *d) {
 static void parse_format(parser *p, ast_format *f) {
     format_declaration d = {.doc = parse_doc(p, &p->token)};
     f->begin = p->token.begin;
-    p->brackets = 0;
+    p->brackets = 1;
     parse_advance(p);
     d.place = p->token.place;
     d.name = parse_name(p, "the name of the format");
@@ -430,6 +433,7 @@ static void parse_format(parser *p, ast_format *f) {
     }
     if (!parse_at(p, LEX_BRACE)) parse_unexpected(p, "'{' and the format's fields");
     while (!parse_at(p, LEX_BRACE) && !at_declaration(p)) parse_advance(p);
+    p->brackets = 0;
     if (parse_accept(p, LEX_BRACE)) good = parse_members(p, &d) && good;
     f->end = p->previous.end;
     d.text = arena_string(p->memory, p->text + f->begin, f->end - f->begin);
@@ -470,6 +474,7 @@ static void parse_file(void *context) {
             formats = &format->next;
             parse_format(&p, format);
         } else {
+            p.start = p.token.begin;
             parse_unexpected(&p, "'tile' or 'format'");
             do parse_advance(&p);
             while (!at_declaration(&p));

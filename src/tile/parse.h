@@ -15,6 +15,7 @@ typedef struct parser {
     lexer lexer;
     lex_token token, previous; /* previous.kind is LEX_END before the first */
     int brackets;              /* how many ( and [ are open; headers count as one */
+    size_t start;              /* where the statement, member or declaration begins */
     int depth;                 /* of nesting */
     int height;                /* of the expression that was parsed last */
     ast_place last_error;

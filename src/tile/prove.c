@@ -162,7 +162,10 @@ static interval walk(proof *p, const tile_node *n) {
         const interval b = walk(p, n->b);
         return hull(b, walk(p, n->c));
     }
-    case TILE_CAST: walk(p, n->a); return everything;
+    case TILE_CAST: {
+        const interval v = walk(p, n->a);
+        return n->type->scalar.kind == TILE_FLOAT || n->a->type->scalar.kind == TILE_FLOAT ? everything : v;
+    }
     default: {
         const interval a = walk(p, n->a), b = n->b ? walk(p, n->b) : a;
         if (n->a->type->scalar.kind != TILE_FLOAT) return operate(p, n, a, b);

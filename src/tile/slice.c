@@ -18,7 +18,7 @@ typedef struct sliced {
 } sliced;
 
 static tile_item whole(check *c, ast_place at, int64_t extent) {
-    return (tile_item){TILE_ITEM_RANGE, check_settle(c, check_literal_integer(c, at, 0)), extent};
+    return (tile_item){.kind = TILE_ITEM_RANGE, .start = check_settle(c, check_literal_integer(c, at, 0)), .size = extent};
 }
 
 /* `:`, or an item left out. */
@@ -41,24 +41,31 @@ static bool whole_item(check *c, ast_place at, const sliced *s, int d, tile_item
     return true;
 }
 
+/* Notes that n has to be a multiple of the block. */
+static void align(check *c, const tile_node *n, const sliced *s, const char *what, ast_place at) {
+    *ARENA_PUSH(c->memory, c->alignments, c->alignment_count, c->alignment_capacity) = (check_alignment){n, s->type, what, at};
+}
+
+/* start : +size, start : +size < limit */
+static bool range_item(check *c, const sliced *s, int block, const ast_item *item, tile_item *out) {
+    *out = (tile_item){.kind = TILE_ITEM_RANGE, .start = check_index(c, item->start, "a slice's start")};
+    const bool good = !item->limit || (out->limit = check_index(c, item->limit, "a slice's end"));
+    if (!check_constant(c, item->size, "a slice's size", 1, TILE_ELEMENT_LIMIT, &out->size) || !out->start || !good) return false;
+    if (block == 1) return true;
+    if (out->size % block) {
+        REPORT(c, item->size->place, "%s is stored in blocks of %d; the size of a slice of it must be a multiple, not %" PRId64,
+               s->type->name, block, out->size);
+        return false;
+    }
+    align(c, out->start, s, "start", item->start->place);
+    if (out->limit) align(c, out->limit, s, "end", item->limit->place);
+    return true;
+}
+
 /* One item of a slice of a tensor. */
 static bool tensor_item(check *c, const sliced *s, int d, const ast_item *item, tile_item *out) {
     const int block = d == s->rank - 1 ? s->type->block : 1;
-    if (item->size) {
-        tile_node *start = check_index(c, item->start, "a slice's start");
-        int64_t size;
-        if (!check_constant(c, item->size, "a slice's size", 1, TILE_ELEMENT_LIMIT, &size) || !start) return false;
-        *out = (tile_item){TILE_ITEM_RANGE, start, size};
-        if (block == 1) return true;
-        if (size % block) {
-            REPORT(c, item->size->place, "%s is stored in blocks of %d; the size of a slice of it must be a multiple, not %" PRId64,
-                   s->type->name, block, size);
-            return false;
-        }
-        *ARENA_PUSH(c->memory, c->alignments, c->alignment_count, c->alignment_capacity) =
-            (check_alignment){start, block, s->type, item->start->place};
-        return true;
-    }
+    if (item->size) return range_item(c, s, block, item, out);
     tile_node *start = check_value(c, item->start);
     if (!start) return false;
     const bool gather = start->shape.rank == 1 && (start->type == c->i32 || start->type == c->i64);
@@ -67,7 +74,7 @@ static bool tensor_item(check *c, const sliced *s, int d, const ast_item *item, 
         return false;
     }
     if (gather) {
-        *out = (tile_item){TILE_ITEM_GATHER, start, start->shape.extent[0]};
+        *out = (tile_item){.kind = TILE_ITEM_GATHER, .start = start, .size = start->shape.extent[0]};
         return true;
     }
     if (start->shape.rank) {
@@ -76,7 +83,7 @@ static bool tensor_item(check *c, const sliced *s, int d, const ast_item *item, 
         return false;
     }
     start = check_to_index(c, item->start->place, start, "an index");
-    *out = (tile_item){TILE_ITEM_POINT, start, 1};
+    *out = (tile_item){.kind = TILE_ITEM_POINT, .start = start, .size = 1};
     return start != NULL;
 }
 
@@ -91,7 +98,13 @@ static bool tile_item_of(check *c, const sliced *s, int d, const ast_item *item,
         REPORT(c, item->size->place, "%" PRId64 " : +%" PRId64 " ends beyond the tile's extent %" PRId64, start, size, extent);
         return false;
     }
-    *out = (tile_item){item->size ? TILE_ITEM_RANGE : TILE_ITEM_POINT, check_settle(c, check_literal_integer(c, item->start->place, start)), size};
+    if (item->limit) {
+        REPORT(c, item->limit->place, "a part of a tile is wholly in range; only slices of tensors have an end");
+        return false;
+    }
+    *out = (tile_item){.kind = item->size ? TILE_ITEM_RANGE : TILE_ITEM_POINT,
+                       .start = check_settle(c, check_literal_integer(c, item->start->place, start)),
+                       .size = size};
     return true;
 }
 
@@ -172,7 +185,7 @@ static int64_t power_of_two_in(int64_t n) { return n & -n; }
 typedef struct proof {
     const check *c;
     int64_t block;
-    int64_t *variables; /* what was found for each, 0: nothing yet */
+    int64_t *variables; /* what divides each */
 } proof;
 
 /* A divisor of the block's size that surely divides the scalar n. */
@@ -205,29 +218,40 @@ static int64_t divisor(const proof *p, const tile_node *n) {
     case TILE_ELEMENTWISE: found = elementwise_divisor(p, n); break;
     case TILE_SELECT: found = gcd(divisor(p, n->b), divisor(p, n->c)); break;
     case TILE_CAST: found = n->a->type->scalar.kind == TILE_INT ? divisor(p, n->a) : 1; break;
-    case TILE_VAR: {
-        int64_t *known = &p->variables[n->index];
-        const tile_node *definition = p->c->definitions[n->index];
-        if (!*known) *known = p->c->op->variables[n->index].assignments == 1 && n->shape.rank == 0 && definition ? divisor(p, definition) : 1;
-        found = *known;
+    case TILE_VAR: found = p->variables[n->index]; break;
+    case TILE_EXTENT: /* of the last dimension of a tensor of blocks? The operand is checked. */
+        for (int i = 0; i < p->c->op->param_count; i++) {
+            const tile_param *q = &p->c->op->params[i];
+            const tile_node *last = q->rank ? q->extent[q->rank - 1] : NULL;
+            if (last && last->kind == TILE_EXTENT && last->index == n->index && q->type) found = max_i64(found, gcd(q->type->block, p->block));
+        }
         break;
-    }
     default: break;
     }
     /* Where 32 bits could wrap around, only factors of two survive. */
     return n->type->scalar.bits < 64 ? power_of_two_in(found) : found;
 }
 
+/* Starts a proof for another block. A variable's declaration uses only variables before it. */
+static void open_proof(proof *p, int64_t block) {
+    const tile_op *op = p->c->op;
+    p->block = block;
+    if (!p->variables) p->variables = ARENA_ARRAY(p->c->memory, (size_t)op->variable_count, int64_t);
+    for (int i = 0; i < op->variable_count; i++) {
+        const tile_variable *v = &op->variables[i];
+        const bool known = v->assignments == 1 && v->shape.rank == 0 && v->type->scalar.kind == TILE_INT;
+        p->variables[i] = known ? divisor(p, p->c->definitions[i]) : 1;
+    }
+}
+
 void check_alignments(check *c) {
     proof p = {.c = c};
     for (size_t i = 0; i < c->alignment_count; i++) {
         const check_alignment *a = &c->alignments[i];
-        if (p.block != a->block) {
-            p.variables = ARENA_ARRAY(c->memory, (size_t)c->op->variable_count, int64_t);
-            p.block = a->block;
-        }
-        if (divisor(&p, a->start) == a->block) continue;
-        REPORT(c, a->place, "%s is stored in blocks of %d; this start must be a multiple of %d in a way that can be seen, as in i*%d",
-               a->type->name, (int)a->block, (int)a->block, (int)a->block);
+        const int block = a->type->block;
+        if (p.block != block) open_proof(&p, block);
+        if (divisor(&p, a->value) == block) continue;
+        REPORT(c, a->place, "%s is stored in blocks of %d; the slice's %s must be a multiple of %d in a way that can be seen, as in i*%d",
+               a->type->name, block, a->what, block, block);
     }
 }

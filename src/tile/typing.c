@@ -97,9 +97,9 @@ bool check_broadcast(const tile_shape *a, const tile_shape *b, tile_shape *out) 
 }
 
 const char *check_shape_text(const check *c, const tile_shape *s) {
-    const char *text = "[";
-    for (int d = 0; d < s->rank; d++) text = arena_printf(c->memory, "%s%s%" PRId64, text, d ? ", " : "", s->extent[d]);
-    return arena_printf(c->memory, "%s]", text);
+    const char *list = "[";
+    for (int d = 0; d < s->rank; d++) list = arena_printf(c->memory, "%s%s%" PRId64, list, d ? ", " : "", s->extent[d]);
+    return arena_printf(c->memory, "%s]", list);
 }
 
 bool check_size(check *c, ast_place at, const tile_shape *s) {
@@ -283,10 +283,7 @@ static tile_node *choose(check *c, const ast_expr *e, tile_operator op) {
     }
     tile_shape shape;
     if (!broadcast(c, e->place, a, b, &shape)) return NULL;
-    if (condition->kind == TILE_CONST) {
-        tile_node *chosen = condition->value.i ? a : b;
-        if (check_same_shape(&chosen->shape, &shape)) return chosen;
-    }
+    if (condition->kind == TILE_CONST && a->kind == TILE_CONST && b->kind == TILE_CONST) return condition->value.i ? a : b;
     check_settle(c, a);
     check_settle(c, b);
     tile_node *n = check_node(c, e->place, TILE_SELECT, a->type, &shape);

@@ -1,0 +1,46 @@
+/* A model: an open file, what its metadata says, and the tensors that the file does not have but its graph needs. An architecture is one
+ * file here and one row in the table of model.c. */
+#ifndef MODEL_MODEL_H
+#define MODEL_MODEL_H
+
+#include "model/gguf.h"
+#include "monotile/model.h"
+
+typedef struct model_architecture {
+    const char *name; /* general.architecture */
+    /* Reads and checks hyperparameters and tensor shapes; fills m->info and derived tensors. */
+    mt_status (*open)(mt_model *m, mt_error *error);
+    mt_status (*graph)(const mt_model *m, const mt_step *step, mt_graph *g, mt_error *error);
+} model_architecture;
+
+extern const model_architecture model_llama;
+
+typedef struct model_derived { /* a tensor made at load: it is bound by name like the file's */
+    const char *name;
+    const void *data;
+    size_t bytes;
+} model_derived;
+
+struct mt_model {
+    arena *memory;
+    gguf *file;
+    const model_architecture *architecture;
+    mt_model_info info;
+    double norm_epsilon;
+    const char *output;            /* the tensor of the output layer: its own, or the embedding table */
+    model_derived *derived;
+    size_t derived_count, derived_capacity;
+};
+
+/* A hyperparameter "<architecture>.<name>". *out keeps its value when the key is absent and `required` is false. */
+mt_status model_get_i64(const mt_model *m, const char *name, bool required, int64_t *out, mt_error *error);
+mt_status model_get_f64(const mt_model *m, const char *name, bool required, double *out, mt_error *error);
+mt_status model_get_string(const mt_model *m, const char *name, bool required, gguf_string *out, mt_error *error);
+
+/* Adds the file's tensor as a weight of the graph, checking its shape. rank 0: the tensor may be absent, and *out is then -1: pass
+ * `optional`. */
+mt_status model_weight(const mt_model *m, mt_graph *g, const char *name, bool optional, int rank, const int64_t *extent,
+                       mt_tensor *out, mt_error *error);
+mt_status model_check_tensor(const mt_model *m, const char *name, bool optional, int rank, const int64_t *extent, mt_error *error);
+
+#endif
