@@ -65,7 +65,8 @@ PRE = {  # name: (parts, whole pieces)
                False),
     "tekken": (split(cased("") + r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*" + LAST) + [byte_level(False)], True),
     "gpt-4o": (split(cased(CASE + "?") + r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*" + LAST) + [byte_level(False)], False),
-    "default": (split(r"[\p{P}$+<=>^~|]+") + [byte_level(True)] + split(r"\p{N}+", "[0-9][0-9][0-9]"), False),
+    "default": (split(r"[\p{P}$+<=>^~|]+", r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)", r"\p{N}+",
+                      "[0-9][0-9][0-9]") + [byte_level(False)], False),
     "deepseek-llm": (split(r"[\r\n]", rf"\s?[{DEEPSEEK_LETTERS}]+", r"\s?[!-/:-~！-／：-～‘-‟\x{3000}-。]+", r"\s+$",
                            "[一-龥ࠀ-一가-퟿]+", r"\p{N}+") + [byte_level(False)], False),
     "deepseek-coder": (split(r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", "[一-龥ࠀ-一가-퟿]+")

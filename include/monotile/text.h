@@ -130,8 +130,9 @@ MT_API mt_status mt_template_apply(const mt_template *t, const mt_message *messa
  *   top_k  keeps the k largest (0: all),
  *   top_p  keeps the largest until together they have at least this share of what top_k left (1: all),
  *   min_p  keeps those with at least this fraction of the largest's weight (0: all);
- * among equals lower indices come first. One token is drawn by its weight with the number that Philox4x32-10 gives for the
- * key `seed` and the counter `step`. A logit that is -inf or NaN is never chosen; +inf beats every other. */
+ * among equals lower indices come first. Then a number in [0, 1) times the sum of the weights is looked up among their running
+ * sums, in the order of the indices. The number is what Philox4x32-10 gives for the key `seed` and the counter `step`. A logit
+ * that is -inf or NaN is never chosen; +inf beats every other. */
 typedef struct mt_sampler mt_sampler;
 
 typedef struct mt_sampler_options {

@@ -36,6 +36,23 @@ typedef struct mt_constant {
     const char *type;
 } mt_constant;
 
+/* A parameter of a tile program, before constants are bound. Strings belong to the file. */
+typedef enum mt_parameter_kind {
+    MT_PARAMETER_IN, MT_PARAMETER_OUT, MT_PARAMETER_INOUT, /* tensors */
+    MT_PARAMETER_ARG, MT_PARAMETER_LIVE
+} mt_parameter_kind;
+typedef struct mt_parameter {
+    const char *name;
+    mt_parameter_kind kind;
+    const char *type;      /* a type's name, or that of the type constant which stands for it */
+    int rank;              /* of a tensor; 0 for arg and live */
+    const char *extent[5]; /* the constant or the free extent that a dimension has, NULL for an expression */
+} mt_parameter;
+/* The parameters in their order, and the constants with their defaults (value INT64_MIN and type NULL where there is none). At most `room`
+ * are written; the result is their number, 0 when there is no such program. */
+MT_API size_t mt_tile_parameters(const mt_tile *t, const char *name, mt_parameter *out, size_t room);
+MT_API size_t mt_tile_constants(const mt_tile *t, const char *name, mt_constant *out, size_t room);
+
 /* Binds constants and checks the whole program. The result strings are the caller's, to be freed with free(); each may be NULL if
  * unwanted: `bound` the program with its constants, `code` the C that the CPU machine compiles. */
 MT_API mt_status mt_tile_check(const mt_tile *t, const char *name, const mt_constant *constants, size_t count,

@@ -123,23 +123,27 @@ static size_t take_best(candidate *c, size_t count, size_t wanted, double enough
     return count - left;
 }
 
-/* Weights of what can be chosen, cut by the options, in `c`; returns where they begin and sets *count. */
+static int compare_tokens(const void *a, const void *b) {
+    const int32_t x = ((const candidate *)a)->token, y = ((const candidate *)b)->token;
+    return (x > y) - (x < y);
+}
+
+/* Cuts the candidates down by the options. Returns where those that are left begin, in the order of their tokens. */
 static candidate *cut(const mt_sampler_options *o, candidate *c, size_t *count) {
     size_t kept = *count;
     const size_t k = o->top_k && (size_t)o->top_k < kept ? (size_t)o->top_k : kept;
-    if (k < kept || o->top_p < 1) {
-        double total = 0;
-        if (k < kept) { /* the share of top_p is one of what top_k keeps */
-            c += kept - take_best(c, kept, k, INFINITY);
-            kept = k;
-        }
-        for (size_t i = 0; i < kept; i++) total += c[i].weight;
-        if (o->top_p < 1) {
-            const size_t best = take_best(c, kept, kept, o->top_p * total);
-            c += kept - best;
-            kept = best;
-        }
+    if (k < kept) {
+        c += kept - take_best(c, kept, k, INFINITY);
+        kept = k;
     }
+    if (o->top_p < 1) {
+        double total = 0;
+        for (size_t i = 0; i < kept; i++) total += c[i].weight;
+        const size_t best = take_best(c, kept, kept, o->top_p * total);
+        c += kept - best;
+        kept = best;
+    }
+    if (k < *count || o->top_p < 1) qsort(c, kept, sizeof *c, compare_tokens);
     if (o->min_p > 0) {
         size_t n = 0;
         for (size_t i = 0; i < kept; i++)

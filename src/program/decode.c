@@ -8,10 +8,10 @@
 #include <stdlib.h>
 
 #include "monotile/graph.h"
-#include "program/program.h"
+#include "program/program_internal.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "a program is used as it lies in the file");
-_Static_assert(sizeof(program_header) == 64 + 16 * 11, "the file format fixes the header's size");
+_Static_assert(sizeof(program_header) == 56 + 16 * 11, "the file format fixes the header's size");
 _Static_assert(sizeof(program_op) == 40 && sizeof(program_constant) == 16 && sizeof(program_live) == 12, "fixed by the file format");
 _Static_assert(sizeof(program_tensor) == 88 && sizeof(program_operand) == 112 && sizeof(program_barrier) == 8, "fixed by the file format");
 _Static_assert(sizeof(program_node) == 16 && sizeof(program_processor) == 8, "fixed by the file format");

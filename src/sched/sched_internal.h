@@ -100,6 +100,7 @@ typedef struct sched {
     /* prune.c: a row of `width` words for each node */
     size_t width;
     uint64_t *before, *finished;
+    uint64_t *done;              /* scratch: what the sets kept so far know */
 
     /* slot.c */
     int *first_use, *last_use;   /* by tensor: nodes; SCHED_NONE when nothing uses it */
@@ -119,8 +120,9 @@ typedef struct sched {
 
     /* scratch, reused */
     sched_words classes, keys;
-    sched_u32s hits, numbers, words;
-    sched_u64s pairs;
+    sched_u32s hits, numbers, words, kept, candidates, raw_lists;
+    sched_u64s pairs, inner;
+    uint32_t *key_of; size_t key_capacity;
     int64_t *raw; size_t raw_capacity;
     uint32_t *class_scratch[SCHED_NODE_GROUPS]; size_t class_scratch_capacity;
 } sched;
@@ -177,7 +179,7 @@ void sched_know(const sched *s, uint64_t *done, uint32_t set);
 /* Sets before and finished of the node from the lists (before pruning) of its instructions. */
 void sched_summarise_node(sched *s, uint32_t node, const uint32_t *lists, size_t count);
 /* The list without sets that its other sets imply. */
-uint32_t sched_prune(sched *s, const uint32_t *sets, uint32_t count);
+uint32_t sched_prune(sched *s, uint32_t list);
 
 /* slot.c */
 void sched_slot_begin(sched *s);

@@ -96,6 +96,7 @@ typedef struct ast_tile {
     ast_constant *constants;
     ast_param *params;
     ast_axis *axes;
+    ast_step *steps;          /* of `equals` */
     ast_statement *body;
     const struct tile_file *source; /* whose text it stands in: tile_library joins the tiles of several files */
     struct ast_tile *next;

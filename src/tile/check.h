@@ -128,6 +128,10 @@ tile_node *check_fold(check *c, ast_place at, tile_operator op, const tile_node 
 /* The constant n as a `type`; NULL when it is to be converted at run time or, for a literal, after an error. */
 tile_node *check_fold_cast(check *c, ast_place at, const tile_node *n, const tile_format *type);
 
+/* An operation on integers or bools. False when the result does not fit in 64 bits, or op is not one of theirs. No divisor may
+ * be 0; shift counts are 0 to 63. */
+bool check_compute(tile_operator op, int64_t a, int64_t b, int64_t *out);
+
 /* Division towards minus infinity; b is not 0, and not -1 when a is INT64_MIN. */
 static inline int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b != 0 && (a < 0) != (b < 0)); }
 static inline int64_t floor_mod(int64_t a, int64_t b) { return a % b + (a % b != 0 && (a < 0) != (b < 0) ? b : 0); }

@@ -102,6 +102,10 @@ static ast_expr *with_height(parser *p, ast_expr *e, int below) {
     return NULL;
 }
 
+enum { LEVEL_OR = 1, LEVEL_AND, LEVEL_NOT, LEVEL_COMPARE, LEVEL_BIT_OR, LEVEL_BIT_XOR, LEVEL_BIT_AND, LEVEL_SHIFT, LEVEL_ADD, LEVEL_MULTIPLY };
+
+static ast_expr *parse_binary(parser *p, int level);
+
 static int taller(const parser *p, int height) { return height > p->height ? height : p->height; }
 
 bool parse_exprs(parser *p, lex_kind closing, const char *where, ast_expr **out) {
@@ -126,7 +130,10 @@ bool parse_items(parser *p, ast_item **out) {
         height = taller(p, height);
         if (!parse_accept(p, LEX_COLON)) continue;
         if (!parse_expect(p, LEX_PLUS, " and a size behind ':', as in start : +size")) return false;
-        if (!(item->size = parse_expr(p))) return false;
+        if (!(item->size = parse_binary(p, LEVEL_COMPARE + 1))) return false;
+        height = taller(p, height);
+        if (!parse_accept(p, LEX_LESS)) continue;
+        if (!(item->limit = parse_binary(p, LEVEL_COMPARE + 1))) return false;
         height = taller(p, height);
     } while (parse_accept(p, LEX_COMMA));
     p->height = height;
@@ -266,8 +273,6 @@ static ast_expr *parse_unary(parser *p) {
     parse_leave(p);
     return e;
 }
-
-enum { LEVEL_OR = 1, LEVEL_AND, LEVEL_NOT, LEVEL_COMPARE, LEVEL_BIT_OR, LEVEL_BIT_XOR, LEVEL_BIT_AND, LEVEL_SHIFT, LEVEL_ADD, LEVEL_MULTIPLY };
 
 typedef struct binary { int level; tile_operator op; } binary;
 

@@ -71,8 +71,7 @@ tile_node *check_settle(check *c, tile_node *n) {
     return n;
 }
 
-/* False when the result does not fit in 64 bits. A zero divisor and bad shift counts were refused before. */
-static bool compute_integer(tile_operator op, int64_t a, int64_t b, int64_t *out) {
+bool check_compute(tile_operator op, int64_t a, int64_t b, int64_t *out) {
     switch (op) {
     case TILE_NEG: return !__builtin_sub_overflow((int64_t)0, a, out);
     case TILE_ABS: return a < 0 ? !__builtin_sub_overflow((int64_t)0, a, out) : (*out = a, true);
@@ -155,7 +154,7 @@ tile_node *check_fold(check *c, ast_place at, tile_operator op, const tile_node 
         return n;
     }
     int64_t value;
-    if (!compute_integer(op, a->value.i, b ? b->value.i : 0, &value) || (!compares && is_integer(a->type) && !fits(value, a->type->scalar))) {
+    if (!check_compute(op, a->value.i, b ? b->value.i : 0, &value) || (!compares && is_integer(a->type) && !fits(value, a->type->scalar))) {
         REPORT(c, at, "the result of this operation does not fit in %s", a->type == &check_integer ? "64 bits" : a->type->name);
         *failed = true;
         return NULL;

@@ -225,7 +225,7 @@ static tile_node *type_name(builder *b, const scope *s, const ast_expr *e) {
     for (const format_index *i = s->indices; i; i = i->next, k++)
         if (!strcmp(i->name, e->name)) return copy_node(b, s->values[k]);
     const int m = find_member(b, e);
-    if (m < 0) return NULL;
+    if (m < 0 || b->field[m] == -2) return NULL;
     if (b->members[m]->count >= 0 || b->members[m]->indices) {
         REPORT(b, e->place, "expected an index behind '%s', as in %s[i]", e->name, e->name);
         return NULL;
@@ -383,7 +383,7 @@ static bool add_members(builder *b, const format_declaration *d, int *bits) {
         }
         map_put(b->memory, &b->names, m->name, length, b->member_count++);
     }
-    if (!complete && !b->exhausted) REPORT(b, d->place, "expected a member value[i] = ... at the end of format '%s'", d->name);
+    if (!complete && !b->exhausted) REPORT(b, d->end_place, "expected value[i] = ... at the end of format '%s'", d->name);
     return good && complete;
 }
 
@@ -408,8 +408,8 @@ tile_format *format_build(arena *memory, ast_reporter *report, const format_decl
     good = add_members(b, d, &f->bits) && good;
     *budget -= b->nodes;
     if (b->exhausted)
-        good = (REPORT(b, d->place, "this format is too large: with its functions inlined, its value has more than %lld operations or %d levels",
-                       (long long)b->limit, DEPTH_LIMIT), false);
+        good = (REPORT(b, d->place, "format '%s' is too large: with functions inlined a format has up to %d operations, all formats of a file up to %d",
+                       d->name, FORMAT_NODE_LIMIT, FORMAT_BUDGET), false);
     if (good && f->bits % 8) good = (REPORT(b, d->place, "the fields of format '%s' take %d bits, which is no whole number of bytes", d->name, f->bits), false);
     return good && format_prove(report, f) ? f : NULL;
 }

@@ -22,7 +22,7 @@ typedef struct format_member { /* name: type, name: type[count], or name[j, k] =
 
 typedef struct format_declaration {
     const char *name, *doc, *text;
-    ast_place place;
+    ast_place place, end_place; /* of the name, of the closing brace */
     int64_t block;             /* 0 when it is missing */
     ast_place block_place;
     format_member *members;    /* in the order of the text; value is the last function */
@@ -32,7 +32,8 @@ enum {
     FORMAT_BLOCK_LIMIT = 1024,   /* elements in a block */
     FORMAT_FIELD_LIMIT = 64,
     FORMAT_COUNT_LIMIT = 65536,  /* elements in a field */
-    FORMAT_NODE_LIMIT = 2048     /* nodes of the value with its functions inlined */
+    FORMAT_NODE_LIMIT = 2048,    /* nodes that a format takes, functions inlined */
+    FORMAT_BUDGET = 1 << 15      /* and all formats of a file */
 };
 
 /* Checks and types a declaration. NULL after errors were reported. `budget` bounds the nodes that the formats of one file

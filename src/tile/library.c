@@ -73,6 +73,16 @@ const char *tile_file_doc(const tile_file *f, const char *name) {
     return "";
 }
 
+int tile_equals(const tile_file *f, const char *name, tile_step *out) {
+    int count = 0;
+    for (const ast_tile *t = f->tiles; t; t = t->next) {
+        if (strcmp(t->name, name)) continue;
+        for (const ast_step *s = t->steps; s && count < TILE_STEPS; s = s->next) out[count++] = s->step;
+        break;
+    }
+    return count;
+}
+
 size_t tile_file_format_count(const tile_file *f) {
     size_t count = 0;
     for (const ast_format *i = f->formats; i; i = i->next) count++;

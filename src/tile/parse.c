@@ -14,7 +14,7 @@
 
 #include <stdio.h>
 
-enum { TEXT_LIMIT = 1 << 20, DECLARATION_LIMIT = 4096, FORMAT_BUDGET = 1 << 16 };
+enum { TEXT_LIMIT = 1 << 20, DECLARATION_LIMIT = 4096 };
 
 /* ---- statements ------------------------------------------------------------------------------------------------- */
 
@@ -96,15 +96,24 @@ static ast_statement *new_statement(parser *p) {
     return s;
 }
 
+/* else if makes a chain of statements, each the only one in the other's else branch, and so one level deeper. */
 static bool parse_if(parser *p, ast_statement *s) {
-    while (true) { /* else if makes a chain of statements, each the only one of the other's else branch */
+    const int depth = p->depth;
+    bool good = false;
+    while (true) {
         parse_advance(p);
         s->kind = AST_IF;
-        if (!(s->value = parse_expr(p)) || !parse_block(p, &s->body)) return false;
-        if (!parse_accept(p, LEX_ELSE)) return true;
-        if (!parse_at(p, LEX_IF)) return parse_block(p, &s->otherwise);
+        if (!(s->value = parse_expr(p)) || !parse_block(p, &s->body)) break;
+        if ((good = !parse_accept(p, LEX_ELSE))) break;
+        if (!parse_at(p, LEX_IF)) {
+            good = parse_block(p, &s->otherwise);
+            break;
+        }
+        if (!parse_enter(p)) break;
         s = s->otherwise = new_statement(p);
     }
+    p->depth = depth;
+    return good;
 }
 
 static bool parse_statement(parser *p, ast_statement *s) {
@@ -187,10 +196,11 @@ static bool declare(parser *p, map *names, const char *name, ast_place place) {
 typedef struct header { /* where the elements of a tile's header go */
     ast_tile *tile;
     map names; /* of constants, parameters, axes */
-    ast_constant **constants, *next_tuned;
+    ast_constant **constants;
     ast_param **params;
     ast_axis **axes;
-    int constant_count, param_count, axis_count;
+    ast_step **steps;
+    int constant_count, param_count, axis_count, step_count;
 } header;
 
 static bool parse_constant(parser *p, header *h) {
@@ -289,20 +299,56 @@ static bool parse_list(parser *p, lex_kind closing, const char *where, bool (*el
     }
 }
 
-static void parse_tune(parser *p, header *h) {
+/* a, b, ... as the names of a step's operands. */
+static bool parse_names(parser *p, const char **names, int *count, const char *what) {
+    do {
+        if (*count == TILE_PARAMS) {
+            parse_fail(p, p->token.place, "a step has up to %d operands on a side", TILE_PARAMS);
+            return false;
+        }
+        if (!(names[*count] = parse_name(p, what))) return false;
+        ++*count;
+    } while (parse_accept(p, LEX_COMMA));
+    return true;
+}
+
+/* One step of equals: a, b = program(x, y) */
+static bool parse_step(parser *p, header *h) {
+    ast_step *s = ARENA_NEW(p->memory, ast_step);
+    s->place = p->token.place;
+    if (++h->step_count > TILE_STEPS) parse_fail(p, s->place, "a composition has up to %d steps", TILE_STEPS);
+    *h->steps = s;
+    h->steps = &s->next;
+    if (!parse_names(p, s->step.output, &s->step.output_count, "the name of a result")) return false;
+    if (!parse_expect(p, LEX_ASSIGN, " or ',' behind the name")) return false;
+    if (!(s->step.program = parse_name(p, "the name of a tile program"))) return false;
+    if (!parse_at(p, LEX_PAREN)) return parse_expect(p, LEX_PAREN, " and the operands");
+    parse_open(p);
+    return parse_names(p, s->step.input, &s->step.input_count, "the name of an operand") && parse_close(p, LEX_PAREN_END, " or ',' in the operands") &&
+           end_statement(p);
+}
+
+/* tune or equals: { elements that end like statements }. */
+static void parse_clause(parser *p, const char *word, bool (*element)(parser *, header *), header *h) {
     parse_advance(p);
-    if (!parse_expect(p, LEX_BRACE, " behind 'tune'")) return;
-    p->brackets = 0; /* choices end like statements */
+    if (!parse_at(p, LEX_BRACE)) {
+        char where[32];
+        snprintf(where, sizeof where, " behind '%s'", word);
+        parse_expect(p, LEX_BRACE, where);
+        return;
+    }
+    p->brackets = 0;
+    parse_advance(p);
     while (!parse_at(p, LEX_BRACE_END) && !at_declaration(p)) {
         if (parse_accept(p, LEX_SEMICOLON)) continue;
         const lex_token first = p->token;
         p->start = first.begin;
-        if (parse_choice(p, h)) continue;
+        if (element(p, h)) continue;
         recover(p, &first);
         if (parse_at(p, LEX_BRACE)) skip_block(p);
     }
     p->brackets = 1;
-    parse_expect(p, LEX_BRACE_END, " behind the choices");
+    parse_expect(p, LEX_BRACE_END, " behind the last of them");
 }
 
 static char *parse_doc(parser *p, const lex_token *t) {
@@ -322,7 +368,7 @@ static char *parse_doc(parser *p, const lex_token *t) {
 }
 
 static void parse_tile(parser *p, ast_tile *tile) {
-    header h = {.tile = tile, .constants = &tile->constants, .params = &tile->params, .axes = &tile->axes};
+    header h = {.tile = tile, .constants = &tile->constants, .params = &tile->params, .axes = &tile->axes, .steps = &tile->steps};
     tile->doc = parse_doc(p, &p->token);
     tile->begin = p->token.begin;
     tile->source = p->file;
@@ -331,16 +377,20 @@ static void parse_tile(parser *p, ast_tile *tile) {
     tile->place = p->token.place;
     if ((tile->name = parse_name(p, "the name of the tile program"))) declare(p, &p->names, tile->name, tile->place);
     if (parse_at(p, LEX_BRACKET)) parse_list(p, LEX_BRACKET_END, " or ',' in the constants", parse_constant, &h);
+    bool sound = tile->name; /* of several parts that are missing only the first is reported */
     if (parse_at(p, LEX_PAREN)) parse_list(p, LEX_PAREN_END, " or ',' in the parameters", parse_param, &h);
-    else parse_expect(p, LEX_PAREN, " and the parameters");
-    if (!parse_at(p, LEX_OVER)) parse_unexpected(p, "'over' and the grid's axes, as in over (i in n)");
+    else sound = sound && parse_expect(p, LEX_PAREN, " and the parameters");
+    if (sound && !parse_at(p, LEX_OVER)) sound = (parse_unexpected(p, "'over' and the grid's axes, as in over (i in n)"), false);
     while (!parse_at(p, LEX_OVER) && !parse_at(p, LEX_TUNE) && !parse_at(p, LEX_BRACE) && !at_declaration(p)) parse_advance(p);
     if (parse_accept(p, LEX_OVER)) {
         if (parse_at(p, LEX_PAREN)) parse_list(p, LEX_PAREN_END, " or ',' in the axes", parse_axis, &h);
-        else parse_expect(p, LEX_PAREN, " and the grid's axes");
+        else sound = sound && parse_expect(p, LEX_PAREN, " and the grid's axes");
     }
-    if (parse_at(p, LEX_TUNE)) parse_tune(p, &h);
-    if (!parse_at(p, LEX_BRACE)) parse_unexpected(p, "'{' and the program's statements");
+    while (parse_at(p, LEX_TUNE) || parse_at_word(p, "equals")) {
+        if (parse_at(p, LEX_TUNE)) parse_clause(p, "tune", parse_choice, &h);
+        else parse_clause(p, "equals", parse_step, &h);
+    }
+    if (sound && !parse_at(p, LEX_BRACE)) parse_unexpected(p, "'{' and the program's statements");
     while (!parse_at(p, LEX_BRACE) && !at_declaration(p)) parse_advance(p);
     if (parse_at(p, LEX_BRACE)) parse_block(p, &tile->body);
     p->brackets = 0;
@@ -416,6 +466,7 @@ static bool parse_members(parser *p, format_declaration *d) {
         recover(p, &first);
         if (parse_at(p, LEX_BRACE)) skip_block(p);
     }
+    d->end_place = p->token.place;
     return parse_expect(p, LEX_BRACE_END, " behind the format") && good;
 }
 
@@ -431,7 +482,7 @@ static void parse_format(parser *p, ast_format *f) {
         parse_fail(p, d.place, "'%s' is the name of a scalar type", d.name);
         good = false;
     }
-    if (!parse_at(p, LEX_BRACE)) parse_unexpected(p, "'{' and the format's fields");
+    if (!parse_at(p, LEX_BRACE)) good = (parse_unexpected(p, "'{' and the format's fields"), false);
     while (!parse_at(p, LEX_BRACE) && !at_declaration(p)) parse_advance(p);
     p->brackets = 0;
     if (parse_accept(p, LEX_BRACE)) good = parse_members(p, &d) && good;

@@ -290,7 +290,9 @@ static tile_node *choose(check *c, const ast_expr *e, tile_operator op) {
     n->a = condition;
     n->b = a;
     n->c = b;
-    return broadcast(c, e->place, condition, n, &n->shape) ? n : NULL;
+    if (!broadcast(c, e->place, condition, n, &shape)) return NULL;
+    n->shape = shape;
+    return n;
 }
 
 /* A type dot can multiply: 1 for floats and block formats, 2 for small integers, 0 for others. */

@@ -1,0 +1,139 @@
+/* What need not be waited for, because other waits imply it.
+ *
+ * For every node two rows of bits over the nodes before it:
+ *   before(N)    nodes all of whose instructions are finished before any instruction of N starts,
+ *   finished(N)  nodes all of whose instructions are finished when all instructions of N are; N among them.
+ * Both are sound, not complete. They follow from the lists of N's instructions before pruning, which hold by construction:
+ *   - an instruction that waits for all of B knows finished(B); one that waits for a part of B knows before(B);
+ *   - before(N) is what all instructions of N know;
+ *   - finished(N) is what any instruction of N knows, and finished(B) of every B whose instructions are all waited for by some instruction of N,
+ *     no matter by which.
+ *
+ * A set is dropped from a list when, going from the latest node to the earliest,
+ *   1. its node is in what the sets kept so far know, or
+ *   2. following the kept sets' instructions and the lists that they wait for themselves, a bounded number of steps, meets all of it.
+ * By induction over numbers, what is dropped is still ordered through barriers: a dropped set lies behind a kept one. */
+#include "sched/sched_internal.h"
+
+enum { STEPS = 192, DEPTH = 3, TARGETS = 64 };
+
+static void add_row(uint64_t *to, const uint64_t *from, size_t width) {
+    for (size_t i = 0; i < width; i++) to[i] |= from[i];
+}
+
+void sched_know(const sched *s, uint64_t *done, uint32_t set) {
+    const sched_set *e = &s->sets[set];
+    add_row(done, (e->whole ? s->finished : s->before) + e->node * s->width, s->width);
+}
+
+void sched_summarise_node(sched *s, uint32_t node, const uint32_t *lists, size_t count) {
+    uint64_t *before = s->before + node * s->width, *finished = s->finished + node * s->width;
+    uint64_t *done = s->done;
+    memset(before, count ? 0xff : 0, s->width * sizeof *before);
+    s->pairs.count = 0; /* begin and end of the parts of nodes that instructions of this one wait for */
+    for (size_t i = 0; i < count; i++) {
+        uint32_t set_count;
+        const uint32_t *sets = sched_list_sets(s, lists[i], &set_count);
+        memset(done, 0, s->width * sizeof *done);
+        for (uint32_t k = 0; k < set_count; k++) {
+            sched_set *e = &s->sets[sets[k]];
+            if (e->node == node) continue; /* those instructions' own lists are here too */
+            sched_know(s, done, sets[k]);
+            if (e->whole || e->stamp == node + 1) continue;
+            e->stamp = node + 1;
+            uint32_t range_count;
+            const sched_range *r = sched_set_ranges(s, sets[k], &range_count);
+            for (uint32_t j = 0; j < range_count; j++) sched_u64s_push(s->memory, &s->pairs, (uint64_t)r[j].begin << 32 | r[j].end);
+        }
+        for (size_t w = 0; w < s->width; w++) before[w] &= done[w];
+        add_row(finished, done, s->width);
+    }
+    sched_sort_u64(s->pairs.data, s->pairs.count);
+    uint32_t of = 0, reached = 0; /* the node whose parts are walked, and where the first gap in it may be */
+    for (size_t i = 0; i < s->pairs.count; i++) {
+        const uint32_t begin = (uint32_t)(s->pairs.data[i] >> 32), end = (uint32_t)s->pairs.data[i];
+        while (begin >= s->first[of + 1]) reached = s->first[++of];
+        if (begin <= reached && end > reached) reached = end;
+        if (reached == s->first[of + 1]) add_row(finished, s->finished + of * s->width, s->width);
+    }
+    finished[node / 64] |= (uint64_t)1 << (node % 64);
+}
+
+/* ---- rule 2 ---- */
+
+typedef struct proof {
+    const sched *s;
+    uint32_t set;                /* to be met */
+    uint32_t targets[TARGETS];   /* its instructions, when they are few enough to be met one by one */
+    uint64_t missing;
+    int steps;
+} proof;
+
+/* True when all of p->set has been met. Looks at what instruction `i` waits for. */
+static bool follow(proof *p, uint32_t i, int depth) {
+    const sched *s = p->s;
+    const sched_set *wanted = &s->sets[p->set];
+    uint32_t count;
+    const uint32_t *sets = sched_list_sets(s, s->list_of[i], &count);
+    p->steps--;
+    for (uint32_t k = 0; k < count && s->sets[sets[k]].node >= wanted->node; k++) {
+        const sched_set *e = &s->sets[sets[k]];
+        if (p->steps-- <= 0) return false;
+        if (e->node == wanted->node) {
+            if (sched_set_contains(s, sets[k], p->set)) return true;
+            if (!p->missing) continue;
+            uint32_t range_count, t = 0;
+            const sched_range *r = sched_set_ranges(s, sets[k], &range_count);
+            for (uint32_t j = 0; j < range_count; j++) {
+                while (t < wanted->count && p->targets[t] < r[j].begin) t++;
+                for (; t < wanted->count && p->targets[t] < r[j].end; t++) p->missing &= ~((uint64_t)1 << t);
+            }
+            if (!p->missing) return true;
+            continue;
+        }
+        if (sched_bit((e->whole ? s->finished : s->before) + e->node * s->width, wanted->node)) return true;
+        if (depth <= 1) continue;
+        uint32_t range_count;
+        const sched_range *r = sched_set_ranges(s, sets[k], &range_count);
+        for (uint32_t j = 0; j < range_count && p->steps > 0; j++)
+            for (uint32_t m = r[j].begin; m < r[j].end && p->steps > 0; m++)
+                if (follow(p, m, depth - 1)) return true;
+    }
+    return false;
+}
+
+static bool implied(const sched *s, const uint32_t *kept, size_t kept_count, uint32_t set) {
+    const sched_set *wanted = &s->sets[set];
+    proof p = {.s = s, .set = set, .steps = STEPS};
+    if (wanted->count <= TARGETS) {
+        uint32_t range_count, t = 0;
+        const sched_range *r = sched_set_ranges(s, set, &range_count);
+        for (uint32_t j = 0; j < range_count; j++)
+            for (uint32_t m = r[j].begin; m < r[j].end; m++) p.targets[t++] = m;
+        p.missing = t == 64 ? UINT64_MAX : ((uint64_t)1 << t) - 1;
+    }
+    for (int depth = 1; depth <= DEPTH; depth++) /* what is near is met before the steps are spent far away */
+        for (size_t k = 0; k < kept_count; k++) {
+            uint32_t range_count;
+            const sched_range *r = sched_set_ranges(s, kept[k], &range_count);
+            for (uint32_t j = 0; j < range_count && p.steps > 0; j++)
+                for (uint32_t m = r[j].begin; m < r[j].end && p.steps > 0; m++)
+                    if (follow(&p, m, depth)) return true;
+        }
+    return false;
+}
+
+uint32_t sched_prune(sched *s, uint32_t list) {
+    uint32_t count;
+    const uint32_t *sets = sched_list_sets(s, list, &count);
+    uint64_t *done = s->done;
+    memset(done, 0, s->width * sizeof *done);
+    s->kept.count = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        if (sched_bit(done, s->sets[sets[i]].node)) continue;
+        if (s->kept.count && implied(s, s->kept.data, s->kept.count, sets[i])) continue;
+        sched_u32s_push(s->memory, &s->kept, sets[i]);
+        sched_know(s, done, sets[i]);
+    }
+    return sched_list_of(s, s->kept.data, s->kept.count);
+}
