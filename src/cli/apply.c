@@ -61,7 +61,8 @@ static mt_status take_shape(apply_tensor *t, const apply_option *o, mt_error *er
         }
     }
     if ((*at && *at != ':') || (*at && strlen(at + 1) >= sizeof t->type))
-        return cli_error(error, MT_E_ARGUMENT, o->name, "'%s' is no shape: expected extents and a type, as in 4x64:f16", o->value);
+        return cli_error(error, MT_E_ARGUMENT, o->name, "'%s' is no shape: expected extents and a type, as in 4x64:f16",
+                         o->value);
     if (*at) strcpy(t->type, at + 1);
     return MT_OK;
 }
@@ -78,7 +79,8 @@ static int64_t find_extent(const apply *a, const char *name) {
     if (c && !c->type) return c->value;
     for (int i = 0; i < a->tensor_count; i++)
         for (int d = 0; d < a->tensors[i].rank; d++)
-            if (a->tensors[i].parameter->extent[d] && !strcmp(a->tensors[i].parameter->extent[d], name)) return a->tensors[i].extent[d];
+            if (a->tensors[i].parameter->extent[d] && !strcmp(a->tensors[i].parameter->extent[d], name))
+                return a->tensors[i].extent[d];
     return 0;
 }
 
@@ -97,7 +99,8 @@ static const char *find_type(const apply *a, const char *name, const mt_constant
 static mt_status take_tensor(apply_tensor *t, const apply_options *o, mt_error *error) {
     const char *name = t->parameter->name;
     const apply_option *input = find(o, 'i', name), *output = find(o, 'o', name), *shape = find(o, 's', name);
-    if (output && t->parameter->kind == MT_PARAMETER_IN) return cli_error(error, MT_E_ARGUMENT, name, "this parameter is only read: -o needs one that is written");
+    if (output && t->parameter->kind == MT_PARAMETER_IN)
+        return cli_error(error, MT_E_ARGUMENT, name, "this parameter is only read: -o needs one that is written");
     t->output = output ? output->value : NULL;
     if (input) {
         t->input = input->value;
@@ -111,15 +114,18 @@ static mt_status take_tensor(apply_tensor *t, const apply_options *o, mt_error *
 }
 
 /* What follows for a tensor from the others. */
-static mt_status infer_tensor(apply *a, apply_tensor *t, const mt_constant *defaults, size_t default_count, mt_error *error) {
+static mt_status infer_tensor(apply *a, apply_tensor *t, const mt_constant *defaults, size_t default_count,
+                              mt_error *error) {
     const mt_parameter *p = t->parameter;
     if (!t->type[0]) snprintf(t->type, sizeof t->type, "%s", find_type(a, p->type, defaults, default_count));
     if (t->rank) return MT_OK;
-    if (p->kind == MT_PARAMETER_IN) return cli_error(error, MT_E_ARGUMENT, p->name, "this input is not given: give -i %s=FILE.npy", p->name);
+    if (p->kind == MT_PARAMETER_IN)
+        return cli_error(error, MT_E_ARGUMENT, p->name, "this input is not given: give -i %s=FILE.npy", p->name);
     for (int d = 0; d < p->rank; d++) {
         t->extent[d] = p->extent[d] ? find_extent(a, p->extent[d]) : 0;
         if (t->extent[d] < 1)
-            return cli_error(error, MT_E_ARGUMENT, p->name, "its extent %d does not follow from the others: give -s %s=SHAPE", d, p->name);
+            return cli_error(error, MT_E_ARGUMENT, p->name,
+                             "its extent %d does not follow from the others: give -s %s=SHAPE", d, p->name);
     }
     t->rank = p->rank;
     return MT_OK;
@@ -128,9 +134,9 @@ static mt_status infer_tensor(apply *a, apply_tensor *t, const mt_constant *defa
 /* ---- the node --------------------------------------------------------------------------------------------------- */
 
 static mt_status add_tensor(apply *a, const apply_tensor *t, mt_operand *out, mt_error *error) {
-    const mt_role role = t->parameter->kind == MT_PARAMETER_IN               ? MT_INPUT
+    const mt_role role = t->parameter->kind == MT_PARAMETER_IN                 ? MT_INPUT
                          : t->parameter->kind == MT_PARAMETER_OUT && !t->input ? MT_OUTPUT
-                                                                             : MT_STATE;
+                                                                               : MT_STATE;
     *out = (mt_operand){.name = t->parameter->name, .kind = MT_IS_TENSOR};
     return mt_graph_tensor(a->graph, role, t->parameter->name, t->type, t->rank, t->extent, &out->tensor, error);
 }
@@ -141,18 +147,32 @@ static mt_status add_scalar(apply *a, const mt_parameter *p, const apply_options
     const apply_option *option = find(o, live ? 'l' : 'a', p->name);
     char *end;
     int64_t value;
-    if (!option) return cli_error(error, MT_E_ARGUMENT, p->name, "this %s is not given: give -%c %s=VALUE", live ? "live value" : "arg", live ? 'l' : 'a', p->name);
+    if (!option)
+        return cli_error(error, MT_E_ARGUMENT, p->name, "this %s is not given: give -%c %s=VALUE",
+                         live ? "live value" : "arg", live ? 'l' : 'a', p->name);
     *out = (mt_operand){.name = p->name};
     if (!live && p->type[0] == 'f') {
         out->kind = MT_IS_FLOAT;
         out->number = strtof(option->value, &end);
-        return *option->value && !*end ? MT_OK : cli_error(error, MT_E_ARGUMENT, p->name, "'%s' is no number", option->value);
+        return *option->value && !*end ? MT_OK
+                                       : cli_error(error, MT_E_ARGUMENT, p->name, "'%s' is no number", option->value);
     }
     if (!integer(option->value, &value) || value < INT32_MIN || value > INT32_MAX)
         return cli_error(error, MT_E_ARGUMENT, p->name, "'%s' is no 32-bit integer", option->value);
     out->kind = live ? MT_IS_LIVE : MT_IS_INTEGER;
     out->integer = value;
     return live ? mt_graph_live(a->graph, p->name, (int32_t)value, (int32_t)value, &out->live, error) : MT_OK;
+}
+
+/* Constants that were not given and follow from the tensors. */
+static void infer_constants(apply *a, const mt_constant *defaults, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        mt_constant c = {.name = defaults[i].name, .value = find_extent(a, defaults[i].name)};
+        for (int t = 0; t < a->tensor_count; t++)
+            if (!strcmp(a->tensors[t].parameter->type, c.name)) c.type = a->tensors[t].type;
+        if ((c.value || c.type) && !constant(a, c.name) && a->constant_count < APPLY_CONSTANTS)
+            a->constants[a->constant_count++] = c;
+    }
 }
 
 /* Every option must name a parameter of its kind. */
@@ -167,8 +187,11 @@ static mt_status check_names(const apply *a, size_t count, const apply_options *
         if (p == count || (letter == 'a' && kind != MT_PARAMETER_ARG) || (letter == 'l' && kind != MT_PARAMETER_LIVE) ||
             (strchr("ios", letter) && kind > MT_PARAMETER_INOUT))
             return cli_error(error, MT_E_ARGUMENT, option->name, "-%c: the program has no such %s", letter,
-                             letter == 'a' ? "arg" : letter == 'l' ? "live value" : "tensor");
-        if (find(o, letter, option->name) != option) return cli_error(error, MT_E_ARGUMENT, option->name, "-%c is given twice", letter);
+                             letter == 'a'   ? "arg"
+                             : letter == 'l' ? "live value"
+                                             : "tensor");
+        if (find(o, letter, option->name) != option)
+            return cli_error(error, MT_E_ARGUMENT, option->name, "-%c is given twice", letter);
     }
     return MT_OK;
 }
@@ -183,7 +206,8 @@ mt_status apply_build(apply *a, const mt_tile *file, const char *program, const 
     mt_status status = check_names(a, count, o, error);
     for (size_t i = 0; status == MT_OK && i < o->count; i++) {
         if (o->items[i].letter != 'c') continue;
-        if (a->constant_count == APPLY_CONSTANTS) return cli_error(error, MT_E_LIMIT, program, "more than %d constants", APPLY_CONSTANTS);
+        if (a->constant_count == APPLY_CONSTANTS)
+            return cli_error(error, MT_E_LIMIT, program, "more than %d constants", APPLY_CONSTANTS);
         const mt_constant c = a->constants[a->constant_count++] = apply_constant(&o->items[i]);
         operands[operand_count++] = c.type ? MT_OPERAND_TYPE(c.name, c.type) : MT_OPERAND_INTEGER(c.name, c.value);
     }
@@ -193,12 +217,16 @@ mt_status apply_build(apply *a, const mt_tile *file, const char *program, const 
         t->parameter = &a->parameters[i];
         status = take_tensor(t, o, error);
     }
-    for (int i = 0; status == MT_OK && i < a->tensor_count; i++) status = infer_tensor(a, &a->tensors[i], defaults, default_count, error);
+    for (int i = 0; status == MT_OK && i < a->tensor_count; i++)
+        status = infer_tensor(a, &a->tensors[i], defaults, default_count, error);
     if (status == MT_OK) status = mt_graph_create(&a->graph, error);
-    for (int i = 0; status == MT_OK && i < a->tensor_count; i++) status = add_tensor(a, &a->tensors[i], &operands[operand_count++], error);
+    for (int i = 0; status == MT_OK && i < a->tensor_count; i++)
+        status = add_tensor(a, &a->tensors[i], &operands[operand_count++], error);
     for (size_t i = 0; status == MT_OK && i < count; i++)
-        if (a->parameters[i].kind > MT_PARAMETER_INOUT) status = add_scalar(a, &a->parameters[i], o, &operands[operand_count++], error);
+        if (a->parameters[i].kind > MT_PARAMETER_INOUT)
+            status = add_scalar(a, &a->parameters[i], o, &operands[operand_count++], error);
     if (status == MT_OK) status = mt_graph_node(a->graph, file, program, program, operands, operand_count, NULL, error);
+    if (status == MT_OK) infer_constants(a, defaults, default_count);
     return status;
 }
 

@@ -1,5 +1,5 @@
-/* One tile program applied to tensors: what `tile run` runs and `tile show` explains. From the options come the operands; what is not
- * given is taken from what is: an extent or a type by the name that the program has for it. */
+/* One tile program applied to tensors: what `tile run` runs and `tile show` explains. From the options come the
+ * operands; what is not given is taken from what is: an extent or a type by the name that the program has for it. */
 #ifndef CLI_APPLY_H
 #define CLI_APPLY_H
 
@@ -34,17 +34,16 @@ typedef struct apply {
     mt_parameter parameters[APPLY_PARAMETERS];
     apply_tensor tensors[APPLY_PARAMETERS];
     int tensor_count;
-    mt_constant constants[APPLY_CONSTANTS]; /* of the program, given or found */
+    mt_constant constants[APPLY_CONSTANTS]; /* given, and those that follow from the tensors */
     size_t constant_count;
-    apply_options lives;                    /* the -l options */
 } apply;
 
 /* Appends an option; prints a message and returns false when it is no NAME=VALUE. */
 bool apply_option_add(apply_options *o, const char *command, int letter, const char *argument);
 /* Parses a constant: an integer, or else a type. */
 mt_constant apply_constant(const apply_option *o);
-/* Builds the graph. Inputs without a file are left to the caller. On failure nothing has to be freed but by apply_free, which is allowed
- * in any case. */
+/* Builds the graph. Inputs without a file are left to the caller. On failure nothing has to be freed but by apply_free,
+ * which is allowed in any case. */
 mt_status apply_build(apply *a, const mt_tile *file, const char *program, const apply_options *o, mt_error *error);
 void apply_free(apply *a);
 

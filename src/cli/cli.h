@@ -42,19 +42,22 @@ int cli_usage(const char *command, const char *format, ...) PRINTF_LIKE(2, 3);
 /* Fills an error record, for code that fails like the library. `where` may be NULL. */
 mt_status cli_error(mt_error *error, mt_status code, const char *where, const char *format, ...) PRINTF_LIKE(4, 5);
 
-/* support.c: options ------------------------------------------------------------------------------------------------ */
+/* support.c: options ------------------------------------------------------------------------------------------------
+ */
 
 enum { CLI_HELP = 256, CLI_LONG }; /* values of long options: --help, and the first of a command's own */
 
-/* getopt_long with our messages: the option's value, -1 at the end, '?' after a message. Options that want help print it
- * and return CLI_HELP. `options` must end with CLI_END_OPTIONS. */
+/* getopt_long with our messages: the option's value, -1 at the end, '?' after a message. Options that want help print
+ * it and return CLI_HELP. `options` must end with CLI_END_OPTIONS. */
 int cli_option(int argc, char **argv, const char *letters, const struct option *options, const char *help);
-#define CLI_END_OPTIONS {"help", no_argument, NULL, CLI_HELP}, {0}
+#define CLI_END_OPTIONS                                                                                                \
+    {"help", no_argument, NULL, CLI_HELP}, { 0 }
 /* Parses a number from least to most; on failure prints a message that names the option, and returns false. */
 bool cli_integer(const char *command, const char *option, const char *value, int64_t least, int64_t most, int64_t *out);
 bool cli_number(const char *command, const char *option, const char *value, double least, double most, double *out);
 
-/* support.c: texts --------------------------------------------------------------------------------------------------- */
+/* support.c: texts ---------------------------------------------------------------------------------------------------
+ */
 
 /* A text argument: itself, or all of stdin for "-". The caller frees it. */
 mt_status cli_text(const char *argument, char **out, size_t *length, mt_error *error);
@@ -62,8 +65,8 @@ mt_status cli_text(const char *argument, char **out, size_t *length, mt_error *e
 json_t *cli_json_text(const char *bytes, size_t length);
 /* Prints a JSON value and a line feed to stdout, and releases it. Returns the exit code. */
 int cli_print_json(json_t *value);
-/* The chat prompt of one turn: the model's template around `prompt`, with a system message unless `system` is NULL. The caller frees
- * the text. */
+/* The chat prompt of one turn: the model's template around `prompt`, with a system message unless `system` is NULL. The
+ * caller frees the text. */
 mt_status cli_chat(const mt_model *m, const mt_tokenizer *t, const char *system, const char *prompt, char **out,
                    size_t *length, mt_error *error);
 

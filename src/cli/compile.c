@@ -51,7 +51,9 @@ int cli_compile(int argc, char **argv) {
     while ((option = cli_option(argc, argv, ":o:", options, help)) != -1) {
         bool good = true;
         switch (option) {
-        case 'o': output = optarg; break;
+        case 'o':
+            output = optarg;
+            break;
         case ROWS:
             good = cli_integer(argv[0], "--rows", optarg, 1, 1 << 20, &number);
             step.rows = (int32_t)number;
@@ -60,7 +62,9 @@ int cli_compile(int argc, char **argv) {
             good = cli_integer(argv[0], "--context", optarg, 1, INT32_MAX, &number);
             step.context = (int32_t)number;
             break;
-        case CACHE: step.cache = optarg; break;
+        case CACHE:
+            step.cache = optarg;
+            break;
         case PROCESSORS:
             good = cli_integer(argv[0], "--processors", optarg, 1, 4096, &number);
             target.processors = (int)number;
@@ -70,10 +74,16 @@ int cli_compile(int argc, char **argv) {
             if (!good) cli_usage(argv[0], "--placement takes static or queue, not '%s'", optarg);
             target.placement = strcmp(optarg, "queue") ? MT_PLACE_STATIC : MT_PLACE_QUEUE;
             break;
-        case NO_FUSION: target.no_fusion = 1; break;
-        case DUMP: dumping.pass = optarg; break;
-        case CLI_HELP: return CLI_OK;
-        default: good = false;
+        case NO_FUSION:
+            target.no_fusion = 1;
+            break;
+        case DUMP:
+            dumping.pass = optarg;
+            break;
+        case CLI_HELP:
+            return CLI_OK;
+        default:
+            good = false;
         }
         if (!good) return CLI_BAD;
     }
@@ -98,7 +108,8 @@ int cli_compile(int argc, char **argv) {
         mt_model_get_info(model, &info);
         step.context = (int32_t)(info.context < 4096 ? info.context : 4096);
     }
-    if (mt_model_graph(model, &step, &graph, &error) != MT_OK || mt_compile(graph, &target, &program, &error) != MT_OK ||
+    if (mt_model_graph(model, &step, &graph, &error) != MT_OK ||
+        mt_compile(graph, &target, &program, &error) != MT_OK ||
         (output && mt_program_save(program, output, &error) != MT_OK))
         code = cli_fail(&error);
     else if (dumping.pass && !dumping.found)

@@ -4,11 +4,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static const char help[] =
-    "Usage: monotile disasm FILE.mono [--from I] [--count N]\n\n"
-    "Lists a program's instructions: what each does, waits for and arrives at.\n\n"
-    "      --from I   begin with instruction I (0)\n"
-    "      --count N  at most N instructions (all)\n";
+static const char help[] = "Usage: monotile disasm FILE.mono [--from I] [--count N]\n\n"
+                           "Lists a program's instructions: what each does, waits for and arrives at.\n\n"
+                           "      --from I   begin with instruction I (0)\n"
+                           "      --count N  at most N instructions (all)\n";
 
 int cli_disasm(int argc, char **argv) {
     enum { FROM = CLI_LONG, COUNT, CHUNK = 4096 };
@@ -29,13 +28,16 @@ int cli_disasm(int argc, char **argv) {
     if (mt_program_load(&program, argv[optind], &error) != MT_OK) return cli_fail_input(&error);
     const size_t total = mt_program_instruction_count(program);
     int code = CLI_OK;
-    if ((uint64_t)from > total) code = cli_usage(argv[0], "--from %lld: the program has %zu instructions", (long long)from, total);
+    if ((uint64_t)from > total)
+        code = cli_usage(argv[0], "--from %lld: the program has %zu instructions", (long long)from, total);
     for (size_t i = (size_t)from; code == CLI_OK && i < total && count > 0;) {
         size_t now = total - i < CHUNK ? total - i : CHUNK;
         if ((uint64_t)count < now) now = (size_t)count;
         char *text = NULL;
-        if (mt_program_disassemble(program, i, now, &text, &error) != MT_OK) code = cli_fail(&error);
-        else fputs(text, stdout);
+        if (mt_program_disassemble(program, i, now, &text, &error) != MT_OK)
+            code = cli_fail(&error);
+        else
+            fputs(text, stdout);
         free(text);
         i += now;
         count -= (int64_t)now;

@@ -6,19 +6,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char help[] =
-    "Usage: monotile inspect FILE [--instruction I]\n\n"
-    "A GGUF file: its metadata and tensors. A .mono program: a summary, or what instruction I reads, writes and waits for,\n"
-    "and why.\n\n"
-    "      --instruction I  one instruction of a program\n";
+static const char help[] = "Usage: monotile inspect FILE [--instruction I]\n\n"
+                           "A GGUF file: its metadata and tensors. A .mono program: a summary, or what instruction I "
+                           "reads, writes and waits for,\n"
+                           "and why.\n\n"
+                           "      --instruction I  one instruction of a program\n";
 
 static int inspect_model(const char *path) {
     mt_error error;
     mt_model *model = NULL;
     if (mt_model_open(&model, path, &error) != MT_OK) return cli_fail_input(&error);
     char *text = mt_model_text(model);
-    if (text) fputs(text, stdout);
-    else fputs("monotile: no memory for the model's description\n", stderr);
+    if (text)
+        fputs(text, stdout);
+    else
+        fputs("monotile: no memory for the model's description\n", stderr);
     free(text);
     mt_model_close(model);
     return text ? CLI_OK : CLI_FAILED;
@@ -33,7 +35,8 @@ static int inspect_program(const char *path, int64_t instruction) {
     if ((instruction < 0 ? mt_program_summary(program, &text, &error)
                          : mt_program_inspect(program, (size_t)instruction, &text, &error)) != MT_OK)
         code = cli_fail(&error);
-    else fputs(text, stdout);
+    else
+        fputs(text, stdout);
     free(text);
     mt_program_destroy(program);
     return code;

@@ -44,8 +44,10 @@ int main(int argc, char **argv) {
     } else {
         int i = 0;
         while (i < COMMANDS && strcmp(name, commands[i].name)) i++;
-        if (i < COMMANDS) code = commands[i].run(argc - 1, argv + 1);
-        else fprintf(stderr, "monotile: there is no command '%s' (see `monotile --help`)\n", name);
+        if (i < COMMANDS)
+            code = commands[i].run(argc - 1, argv + 1);
+        else
+            fprintf(stderr, "monotile: there is no command '%s' (see `monotile --help`)\n", name);
     }
     if (fflush(stdout) && code == CLI_OK) {
         fprintf(stderr, "monotile: stdout: cannot write: %s\n", strerror(errno));

@@ -8,7 +8,8 @@
 
 static const char help[] =
     "Usage: monotile run MODEL -p TEXT [OPTION...]\n\n"
-    "Streams the model's answer to stdout, then one line of figures to stderr. MODEL is a GGUF file, of a split model the\n"
+    "Streams the model's answer to stdout, then one line of figures to stderr. MODEL is a GGUF file, of a split model "
+    "the\n"
     "first part. `-p -` reads the prompt from stdin. Ctrl-C stops the answer.\n\n"
     "  -p, --prompt TEXT   the prompt\n"
     "      --system TEXT   a system message before it\n"
@@ -34,8 +35,8 @@ typedef struct run_options {
 /* What the answer so far is collected in. */
 typedef struct answer {
     bool print_text, print_ids, collect;
-    json_t *ids;  /* collect */
-    FILE *text;   /* collect */
+    json_t *ids; /* collect */
+    FILE *text;  /* collect */
     size_t count;
 } answer;
 
@@ -46,23 +47,30 @@ static void interrupt(int signal_number) {
 }
 
 static int parse(int argc, char **argv, run_options *o) {
-    enum { SYSTEM = CLI_LONG, RAW, CONTEXT, TEMPERATURE, TOP_K, TOP_P, MIN_P, SEED, PRINT_IDS, JSON, MACHINE, CACHE, PROFILE };
-    static const struct option options[] = {{"prompt", required_argument, NULL, 'p'},
-                                            {"count", required_argument, NULL, 'n'},
-                                            {"system", required_argument, NULL, SYSTEM},
-                                            {"raw", no_argument, NULL, RAW},
-                                            {"context", required_argument, NULL, CONTEXT},
-                                            {"temp", required_argument, NULL, TEMPERATURE},
-                                            {"top-k", required_argument, NULL, TOP_K},
-                                            {"top-p", required_argument, NULL, TOP_P},
-                                            {"min-p", required_argument, NULL, MIN_P},
-                                            {"seed", required_argument, NULL, SEED},
-                                            {"print-ids", no_argument, NULL, PRINT_IDS},
-                                            {"json", no_argument, NULL, JSON},
-                                            {"machine", required_argument, NULL, MACHINE},
-                                            {"cache", required_argument, NULL, CACHE},
-                                            {"profile", no_argument, NULL, PROFILE},
-                                            CLI_END_OPTIONS};
+    enum {
+        SYSTEM = CLI_LONG,
+        RAW,
+        CONTEXT,
+        TEMPERATURE,
+        TOP_K,
+        TOP_P,
+        MIN_P,
+        SEED,
+        PRINT_IDS,
+        JSON,
+        MACHINE,
+        CACHE,
+        PROFILE
+    };
+    static const struct option options[] = {
+        {"prompt", required_argument, NULL, 'p'},      {"count", required_argument, NULL, 'n'},
+        {"system", required_argument, NULL, SYSTEM},   {"raw", no_argument, NULL, RAW},
+        {"context", required_argument, NULL, CONTEXT}, {"temp", required_argument, NULL, TEMPERATURE},
+        {"top-k", required_argument, NULL, TOP_K},     {"top-p", required_argument, NULL, TOP_P},
+        {"min-p", required_argument, NULL, MIN_P},     {"seed", required_argument, NULL, SEED},
+        {"print-ids", no_argument, NULL, PRINT_IDS},   {"json", no_argument, NULL, JSON},
+        {"machine", required_argument, NULL, MACHINE}, {"cache", required_argument, NULL, CACHE},
+        {"profile", no_argument, NULL, PROFILE},       CLI_END_OPTIONS};
     mt_sampler_options *s = &o->generate.sampler;
     int64_t integer = 0;
     double number = 0;
@@ -70,14 +78,30 @@ static int parse(int argc, char **argv, run_options *o) {
     while ((option = cli_option(argc, argv, ":p:n:", options, help)) != -1) {
         bool good = true;
         switch (option) {
-        case 'p': o->prompt = optarg; break;
-        case SYSTEM: o->system = optarg; break;
-        case RAW: o->raw = true; break;
-        case PRINT_IDS: o->print_ids = true; break;
-        case JSON: o->json = true; break;
-        case PROFILE: o->profile = true; break;
-        case MACHINE: o->machine = optarg; break;
-        case CACHE: o->engine.cache = optarg; break;
+        case 'p':
+            o->prompt = optarg;
+            break;
+        case SYSTEM:
+            o->system = optarg;
+            break;
+        case RAW:
+            o->raw = true;
+            break;
+        case PRINT_IDS:
+            o->print_ids = true;
+            break;
+        case JSON:
+            o->json = true;
+            break;
+        case PROFILE:
+            o->profile = true;
+            break;
+        case MACHINE:
+            o->machine = optarg;
+            break;
+        case CACHE:
+            o->engine.cache = optarg;
+            break;
         case 'n':
             good = cli_integer(argv[0], "-n", optarg, 0, INT32_MAX, &integer);
             o->generate.count = (int32_t)integer;
@@ -106,8 +130,10 @@ static int parse(int argc, char **argv, run_options *o) {
             good = cli_number(argv[0], "--min-p", optarg, 0, 1, &number);
             s->min_p = (float)number;
             break;
-        case CLI_HELP: return CLI_HELP;
-        default: good = false;
+        case CLI_HELP:
+            return CLI_HELP;
+        default:
+            good = false;
         }
         if (!good) return CLI_BAD;
     }
@@ -136,21 +162,29 @@ static int take_token(void *context, int32_t id, const char *text, size_t length
 static double rate(double count, double seconds) { return seconds > 0 ? count / seconds : 0; }
 
 /* The first token comes with the prompt; each step after it gives one more. */
-static double step_rate(const mt_generate_stats *s) { return s->tokens > 1 ? rate((double)s->tokens - 1, s->seconds) : 0; }
+static double step_rate(const mt_generate_stats *s) {
+    return s->tokens > 1 ? rate((double)s->tokens - 1, s->seconds) : 0;
+}
 
 static void print_figures(const mt_generate_stats *s, const mt_model_info *info) {
-    fprintf(stderr, "prompt: %zu tokens, %.1f tokens/s; answer: %zu tokens, %.1f tokens/s; first token after %.3f s; %.1f MB of weights read per token\n",
-            s->prompt_tokens, rate((double)s->prompt_tokens, s->prompt_seconds), s->tokens, step_rate(s), s->first_token_seconds,
-            (double)info->step_bytes / 1e6);
+    fprintf(stderr,
+            "prompt: %zu tokens, %.1f tokens/s; answer: %zu tokens, %.1f tokens/s; first token after %.3f s; %.1f MB "
+            "of weights read per token\n",
+            s->prompt_tokens, rate((double)s->prompt_tokens, s->prompt_seconds), s->tokens, step_rate(s),
+            s->first_token_seconds, (double)info->step_bytes / 1e6);
 }
 
 static json_t *figures(const mt_generate_stats *s, const mt_model_info *info) {
-    return json_pack("{s:I, s:I, s:f, s:f, s:f, s:I}", "prompt_tokens", (json_int_t)s->prompt_tokens, "tokens", (json_int_t)s->tokens,
-                     "prompt_tokens_per_second", rate((double)s->prompt_tokens, s->prompt_seconds), "tokens_per_second", step_rate(s),
-                     "first_token_seconds", s->first_token_seconds, "weight_bytes_per_token", (json_int_t)info->step_bytes);
+    return json_pack("{s:I, s:I, s:f, s:f, s:f, s:I}", "prompt_tokens", (json_int_t)s->prompt_tokens, "tokens",
+                     (json_int_t)s->tokens, "prompt_tokens_per_second",
+                     rate((double)s->prompt_tokens, s->prompt_seconds), "tokens_per_second", step_rate(s),
+                     "first_token_seconds", s->first_token_seconds, "weight_bytes_per_token",
+                     (json_int_t)info->step_bytes);
 }
 
-static int by_op(const void *a, const void *b) { return strcmp(((const mt_node_time *)a)->op, ((const mt_node_time *)b)->op); }
+static int by_op(const void *a, const void *b) {
+    return strcmp(((const mt_node_time *)a)->op, ((const mt_node_time *)b)->op);
+}
 static int by_time(const void *a, const void *b) {
     const double x = ((const mt_node_time *)a)->seconds, y = ((const mt_node_time *)b)->seconds;
     return (x < y) - (x > y);
@@ -177,21 +211,24 @@ static void print_profile(const char *title, mt_session *s) {
     qsort(times, ops, sizeof *times, by_time);
     fprintf(stderr, "%s: %.3f ms of work\n", title, total * 1e3);
     for (size_t i = 0; i < ops; i++)
-        fprintf(stderr, "  %5.1f %%  %9.3f ms  %6u instructions  %s\n", 100 * rate(times[i].seconds, total), times[i].seconds * 1e3,
-                times[i].instructions, times[i].op);
+        fprintf(stderr, "  %5.1f %%  %9.3f ms  %6u instructions  %s\n", 100 * rate(times[i].seconds, total),
+                times[i].seconds * 1e3, times[i].instructions, times[i].op);
     free(times);
 }
 
 /* ---- the run ---------------------------------------------------------------------------------------------------- */
 
 /* The prompt's tokens. */
-static mt_status encode(const run_options *o, const mt_model *m, const mt_tokenizer *t, mt_tokens *out, mt_error *error) {
+static mt_status encode(const run_options *o, const mt_model *m, const mt_tokenizer *t, mt_tokens *out,
+                        mt_error *error) {
     char *text = NULL, *chat = NULL;
     size_t length = 0;
     unsigned flags = MT_ENCODE_PARSE_SPECIAL;
     mt_status status = cli_text(o->prompt, &text, &length, error);
-    if (o->raw) flags |= MT_ENCODE_ADD_SPECIAL;
-    else if (status == MT_OK) status = cli_chat(m, t, o->system, text, &chat, &length, error);
+    if (o->raw)
+        flags |= MT_ENCODE_ADD_SPECIAL;
+    else if (status == MT_OK)
+        status = cli_chat(m, t, o->system, text, &chat, &length, error);
     if (status == MT_OK) status = mt_tokenizer_encode(t, chat ? chat : text, length, flags, out, error);
     free(text);
     free(chat);
@@ -223,7 +260,8 @@ int cli_run(int argc, char **argv) {
     answer a = {.print_text = !o.json && !o.print_ids, .print_ids = o.print_ids && !o.json, .collect = o.json};
     code = CLI_FAILED;
     if (mt_model_open(&model, o.model, &error) != MT_OK || mt_model_tokenizer(model, &tokenizer, &error) != MT_OK ||
-        encode(&o, model, tokenizer, &prompt, &error) != MT_OK || mt_machine_open(&machine, o.machine, &error) != MT_OK) {
+        encode(&o, model, tokenizer, &prompt, &error) != MT_OK ||
+        mt_machine_open(&machine, o.machine, &error) != MT_OK) {
         code = cli_fail_input(&error);
         goto cleanup;
     }
@@ -233,9 +271,12 @@ int cli_run(int argc, char **argv) {
     }
     if (mt_engine_create(&engine, model, machine, &o.engine, &error) != MT_OK) goto failed;
     for (int i = 0; o.profile && i < 2; i++)
-        if (mt_engine_session(engine, i) && mt_session_profile(mt_engine_session(engine, i), 1, &error) != MT_OK) goto failed;
-    sigaction(SIGINT, &(struct sigaction){.sa_handler = interrupt, .sa_flags = (int)SA_RESETHAND}, NULL); /* a second one kills */
-    if (mt_engine_generate(engine, tokenizer, prompt.ids, prompt.count, &o.generate, take_token, &a, &stats, &error) != MT_OK) {
+        if (mt_engine_session(engine, i) && mt_session_profile(mt_engine_session(engine, i), 1, &error) != MT_OK)
+            goto failed;
+    sigaction(SIGINT, &(struct sigaction){.sa_handler = interrupt, .sa_flags = (int)SA_RESETHAND},
+              NULL); /* a second one kills */
+    if (mt_engine_generate(engine, tokenizer, prompt.ids, prompt.count, &o.generate, take_token, &a, &stats, &error) !=
+        MT_OK) {
         if (a.count && !o.json) putchar('\n');
         fflush(stdout);
         goto failed;
@@ -244,9 +285,10 @@ int cli_run(int argc, char **argv) {
     code = CLI_OK;
     if (o.json) {
         fflush(a.text);
-        code = cli_print_json(json_pack("{s:o, s:O, s:o, s:o, s:o}", "text", cli_json_text(collected, collected_length), "ids", a.ids,
-                                        "prompt_ids", id_array(&prompt), "ended_by",
-                                        stats.ended_by < 0 ? json_null() : json_integer(stats.ended_by), "figures", figures(&stats, &info)));
+        code = cli_print_json(json_pack("{s:o, s:O, s:o, s:o, s:o}", "text", cli_json_text(collected, collected_length),
+                                        "ids", a.ids, "prompt_ids", id_array(&prompt), "ended_by",
+                                        stats.ended_by < 0 ? json_null() : json_integer(stats.ended_by), "figures",
+                                        figures(&stats, &info)));
     } else {
         putchar('\n');
         fflush(stdout);

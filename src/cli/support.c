@@ -11,16 +11,21 @@
 /* ---- errors ----------------------------------------------------------------------------------------------------- */
 
 static int fail(const mt_error *error, int io) {
-    if (error->where[0]) fprintf(stderr, "monotile: %s: %s\n", error->where, error->message);
-    else fprintf(stderr, "monotile: %s\n", error->message);
+    if (error->where[0])
+        fprintf(stderr, "monotile: %s: %s\n", error->where, error->message);
+    else
+        fprintf(stderr, "monotile: %s\n", error->message);
     switch (error->code) {
-    case MT_E_IO: return io;
+    case MT_E_IO:
+        return io;
     case MT_E_FORMAT:
     case MT_E_SYNTAX:
     case MT_E_ARGUMENT:
     case MT_E_UNSUPPORTED:
-    case MT_E_LIMIT: return CLI_BAD;
-    default: return CLI_FAILED;
+    case MT_E_LIMIT:
+        return CLI_BAD;
+    default:
+        return CLI_FAILED;
     }
 }
 
@@ -63,19 +68,25 @@ int cli_option(int argc, char **argv, const char *letters, const struct option *
     if (option == CLI_HELP) fputs(help, stdout);
     if (option != '?' && option != ':') return option;
     const char *word = at < argc ? argv[at] : "";
-    if (option == ':') cli_usage(argv[0], "%s needs a value", argv[optind - 1]);
-    else if (optopt > 0 && optopt < CLI_HELP) cli_usage(argv[0], "there is no option -%c", optopt);
-    else if (optopt) cli_usage(argv[0], "%s takes no value", word);
-    else cli_usage(argv[0], "there is no option %s", argv[optind - 1]);
+    if (option == ':')
+        cli_usage(argv[0], "%s needs a value", argv[optind - 1]);
+    else if (optopt > 0 && optopt < CLI_HELP)
+        cli_usage(argv[0], "there is no option -%c", optopt);
+    else if (optopt)
+        cli_usage(argv[0], "%s takes no value", word);
+    else
+        cli_usage(argv[0], "there is no option %s", argv[optind - 1]);
     return '?';
 }
 
-bool cli_integer(const char *command, const char *option, const char *value, int64_t least, int64_t most, int64_t *out) {
+bool cli_integer(const char *command, const char *option, const char *value, int64_t least, int64_t most,
+                 int64_t *out) {
     char *end;
     errno = 0;
     const long long n = strtoll(value, &end, 0);
     if (end == value || *end || errno || n < least || n > most) {
-        cli_usage(command, "%s takes an integer from %lld to %lld, not '%s'", option, (long long)least, (long long)most, value);
+        cli_usage(command, "%s takes an integer from %lld to %lld, not '%s'", option, (long long)least, (long long)most,
+                  value);
         return false;
     }
     *out = n;
@@ -106,12 +117,16 @@ mt_status cli_text(const char *argument, char **out, size_t *length, mt_error *e
     if (!stream) return cli_error(error, MT_E_MEMORY, "stdin", "no memory for the text");
     char chunk[1 << 16];
     size_t total = 0, count;
-    while (total <= MOST && (count = fread(chunk, 1, sizeof chunk, stdin)) > 0) total += fwrite(chunk, 1, count, stream);
+    while (total <= MOST && (count = fread(chunk, 1, sizeof chunk, stdin)) > 0)
+        total += fwrite(chunk, 1, count, stream);
     mt_status status = MT_OK;
-    if (ferror(stdin)) status = cli_error(error, MT_E_IO, "stdin", "cannot read: %s", strerror(errno));
-    else if (total > MOST) status = cli_error(error, MT_E_LIMIT, "stdin", "the text has more than %d bytes", MOST);
+    if (ferror(stdin))
+        status = cli_error(error, MT_E_IO, "stdin", "cannot read: %s", strerror(errno));
+    else if (total > MOST)
+        status = cli_error(error, MT_E_LIMIT, "stdin", "the text has more than %d bytes", MOST);
     if (fclose(stream) && status == MT_OK) status = cli_error(error, MT_E_MEMORY, "stdin", "no memory for the text");
-    if (status == MT_OK && memchr(*out, 0, *length)) status = cli_error(error, MT_E_ARGUMENT, "stdin", "the text has a zero byte");
+    if (status == MT_OK && memchr(*out, 0, *length))
+        status = cli_error(error, MT_E_ARGUMENT, "stdin", "the text has a zero byte");
     if (status != MT_OK) {
         free(*out);
         *out = NULL;

@@ -17,11 +17,16 @@ static void print_piece(const char *bytes, size_t length) {
     putchar('"');
     for (size_t i = 0; i < length; i++) {
         const unsigned char c = (unsigned char)bytes[i];
-        if (c == '\n') fputs("\\n", stdout);
-        else if (c == '\t') fputs("\\t", stdout);
-        else if (c == '"' || c == '\\') printf("\\%c", c);
-        else if (c < 32 || c > 126) printf("\\x%02x", c);
-        else putchar(c);
+        if (c == '\n')
+            fputs("\\n", stdout);
+        else if (c == '\t')
+            fputs("\\t", stdout);
+        else if (c == '"' || c == '\\')
+            printf("\\%c", c);
+        else if (c < 32 || c > 126)
+            printf("\\x%02x", c);
+        else
+            putchar(c);
     }
     puts("\"");
 }
@@ -44,18 +49,25 @@ static int print(const mt_tokenizer *t, const mt_tokens *tokens, bool json) {
 
 int cli_tokenize(int argc, char **argv) {
     enum { SPECIAL = CLI_LONG, RAW, CHAT, JSON };
-    static const struct option options[] = {{"prompt", required_argument, NULL, 'p'}, {"special", no_argument, NULL, SPECIAL},
-                                            {"raw", no_argument, NULL, RAW},          {"chat", no_argument, NULL, CHAT},
-                                            {"json", no_argument, NULL, JSON},        CLI_END_OPTIONS};
+    static const struct option options[] = {
+        {"prompt", required_argument, NULL, 'p'}, {"special", no_argument, NULL, SPECIAL},
+        {"raw", no_argument, NULL, RAW},          {"chat", no_argument, NULL, CHAT},
+        {"json", no_argument, NULL, JSON},        CLI_END_OPTIONS};
     const char *prompt = NULL;
     int how = 0, option;
     bool json = false;
     while ((option = cli_option(argc, argv, ":p:", options, help)) != -1) {
         switch (option) {
-        case 'p': prompt = optarg; break;
-        case JSON: json = true; break;
-        case CLI_HELP: return CLI_OK;
-        case '?': return CLI_BAD;
+        case 'p':
+            prompt = optarg;
+            break;
+        case JSON:
+            json = true;
+            break;
+        case CLI_HELP:
+            return CLI_OK;
+        case '?':
+            return CLI_BAD;
         default:
             if (how && how != option) return cli_usage(argv[0], "only one of --special, --raw and --chat");
             how = option;
@@ -70,7 +82,9 @@ int cli_tokenize(int argc, char **argv) {
     mt_tokens tokens = {0};
     char *text = NULL, *chat = NULL;
     size_t length;
-    const unsigned flags = how == RAW ? MT_ENCODE_ADD_SPECIAL | MT_ENCODE_PARSE_SPECIAL : how ? MT_ENCODE_PARSE_SPECIAL : 0;
+    const unsigned flags = how == RAW ? MT_ENCODE_ADD_SPECIAL | MT_ENCODE_PARSE_SPECIAL
+                           : how      ? MT_ENCODE_PARSE_SPECIAL
+                                      : 0;
     int code;
     if (cli_text(prompt, &text, &length, &error) != MT_OK || mt_model_open(&model, argv[optind], &error) != MT_OK ||
         mt_model_tokenizer(model, &tokenizer, &error) != MT_OK ||

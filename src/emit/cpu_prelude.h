@@ -56,7 +56,9 @@ MT_FN int64_t mt_div(int64_t a, int64_t b) {
     const int64_t q = a / b;
     return q - ((a % b != 0) & ((a < 0) != (b < 0)));
 }
-MT_FN int64_t mt_mod(int64_t a, int64_t b) { return b == 0 ? 0 : (int64_t)((uint64_t)a - (uint64_t)mt_div(a, b) * (uint64_t)b); }
+MT_FN int64_t mt_mod(int64_t a, int64_t b) {
+    return b == 0 ? 0 : (int64_t)((uint64_t)a - (uint64_t)mt_div(a, b) * (uint64_t)b);
+}
 MT_FN int64_t mt_ceil_div(int64_t a, int64_t b) { return b == 0 ? 0 : mt_div(a, b) + (mt_mod(a, b) != 0); }
 
 /* Shifts by any count: what is shifted out is gone, and a negative count shifts by nothing. */
@@ -223,10 +225,12 @@ MT_FN float mt_log2(float x) {
 MT_FN float mt_sin_quarter(float x, double quarter) {
     const double n = __builtin_rint((double)x * 0.63661977236758134);
     const double r = ((double)x - n * 1.5707963267341256) - n * 6.0771005065061922e-11, z = r * r;
-    const double s = r + r * z * (-1.6666666666666607e-1 + z * (8.3333333333065e-3 + z * (-1.98412698240592e-4 + z * (2.75573136213857e-6 - z * 2.50507477628503e-8))));
-    const double c = 1.0 - 0.5 * z + z * z * (4.1666666666666600e-2 + z * (-1.38888888888741e-3 + z * (2.48015872894767e-5 - z * (2.75573143513907e-7 - z * 2.08757232129817e-9))));
-    const double turn = n + quarter, odd = turn - 2.0 * __builtin_floor(turn * 0.5), half = turn - 4.0 * __builtin_floor(turn * 0.25);
-    const double y = odd > 0.5 ? c : s;
+    double s = 2.75573136213857e-6 - z * 2.50507477628503e-8, c = 2.75573143513907e-7 - z * 2.08757232129817e-9;
+    s = r + r * z * (-1.6666666666666607e-1 + z * (8.3333333333065e-3 + z * (-1.98412698240592e-4 + z * s)));
+    c = 2.48015872894767e-5 - z * c;
+    c = 1.0 - 0.5 * z + z * z * (4.1666666666666600e-2 + z * (-1.38888888888741e-3 + z * c));
+    const double turn = n + quarter, half = turn - 4.0 * __builtin_floor(turn * 0.25);
+    const double y = turn - 2.0 * __builtin_floor(turn * 0.5) > 0.5 ? c : s;
     return (float)(half > 1.5 ? -y : y);
 }
 MT_FN float mt_sin(float x) { return x == 0.0f ? x : mt_sin_quarter(x, 0.0); }
@@ -293,7 +297,7 @@ MT_FN int32_t mt_sign(uint32_t code, int bits) { return (int32_t)(code << (32 - 
 
 typedef struct mt_part { int64_t low, high; } mt_part; /* of the `count` elements, those in range */
 MT_FN mt_part mt_part_of(int valid, int64_t start, int64_t extent, int64_t count) {
-    mt_part p = {start < 0 ? -start : 0, extent - start};
+    mt_part p = {start >= 0 ? 0 : start > -count ? -start : count, extent - start};
     p.high = p.high < count ? p.high : count;
     if (!valid || p.low >= p.high) p.low = p.high = 0;
     return p;

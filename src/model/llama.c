@@ -46,9 +46,9 @@ static mt_status make_frequencies(mt_model *m, mt_error *error) {
     return MT_OK;
 }
 
-enum { NAME_BYTES = 64 };
+enum { NAME_BYTES = 128 };
 static const char *layer_name(char name[NAME_BYTES], int64_t layer, const char *part) {
-    snprintf(name, NAME_BYTES, "blk.%lld.%s", (long long)layer, part);
+    snprintf(name, NAME_BYTES, "blk.%lld.%.64s", (long long)layer, part);
     return name;
 }
 

@@ -91,7 +91,10 @@ static bool merge(program_order *o, rank_set *a, const rank_set *b) {
         else append(o, out, b->items[k++]);
     }
     if (out->count > a->capacity) {
-        if (out->count - a->capacity > o->intervals) return o->steps = 0;
+        if (out->count - a->capacity > o->intervals) {
+            o->steps = 0;
+            return false;
+        }
         o->intervals -= out->count - a->capacity;
         interval *items = realloc(a->items, (size_t)out->count * sizeof *items);
         if (!items) return false;

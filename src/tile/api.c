@@ -19,7 +19,8 @@ static void hand_out(tile_diagnostics *d, char **out) {
     text_free(&d->text);
 }
 
-mt_status mt_tile_parse(mt_tile **out, const char *path, const char *source, size_t length, char **diagnostics, mt_error *error) {
+mt_status mt_tile_parse(mt_tile **out, const char *path, const char *source, size_t length, char **diagnostics,
+                        mt_error *error) {
     *out = NULL;
     if (diagnostics) *diagnostics = NULL;
     if (length > MOST_TEXT) return error_set(error, MT_E_LIMIT, path, "the text has more than %d bytes", MOST_TEXT);
@@ -36,7 +37,8 @@ mt_status mt_tile_open(mt_tile **out, const char *path, char **diagnostics, mt_e
     if (diagnostics) *diagnostics = NULL;
     text source = {0};
     mt_status status = file_read(&source, path, MOST_TEXT, error);
-    if (status == MT_OK) status = mt_tile_parse(out, path, source.data ? source.data : "", source.length, diagnostics, error);
+    if (status == MT_OK)
+        status = mt_tile_parse(out, path, source.data ? source.data : "", source.length, diagnostics, error);
     text_free(&source);
     return status;
 }
@@ -57,7 +59,9 @@ void mt_tile_close(mt_tile *t) {
 
 size_t mt_tile_count(const mt_tile *t) { return tile_file_count(as_file(t)); }
 
-const char *mt_tile_name(const mt_tile *t, size_t i) { return i < mt_tile_count(t) ? tile_file_name(as_file(t), i) : NULL; }
+const char *mt_tile_name(const mt_tile *t, size_t i) {
+    return i < mt_tile_count(t) ? tile_file_name(as_file(t), i) : NULL;
+}
 
 const char *mt_tile_doc(const mt_tile *t, const char *name) {
     const char *doc = tile_file_doc(as_file(t), name);
@@ -91,7 +95,8 @@ size_t mt_tile_constants(const mt_tile *t, const char *name, mt_constant *out, s
     tile_constant constants[TILE_CONSTANTS];
     const int count = tile_constants(as_file(t), name, constants);
     for (int i = 0; i < count && (size_t)i < room; i++)
-        out[i] = (mt_constant){constants[i].name, constants[i].value, constants[i].type ? constants[i].type->name : NULL};
+        out[i] =
+            (mt_constant){constants[i].name, constants[i].value, constants[i].type ? constants[i].type->name : NULL};
     return count > 0 ? (size_t)count : 0;
 }
 
@@ -103,17 +108,19 @@ static bool give(text *t, char **out) {
     return true;
 }
 
-mt_status mt_tile_check(const mt_tile *t, const char *name, const mt_constant *constants, size_t count, char **bound, char **code,
-                        char **diagnostics, mt_error *error) {
+mt_status mt_tile_check(const mt_tile *t, const char *name, const mt_constant *constants, size_t count, char **bound,
+                        char **code, char **diagnostics, mt_error *error) {
     if (bound) *bound = NULL;
     if (code) *code = NULL;
     if (diagnostics) *diagnostics = NULL;
-    if (count > TILE_CONSTANTS) return error_set(error, MT_E_LIMIT, name, "a tile program has at most %d constants", TILE_CONSTANTS);
+    if (count > TILE_CONSTANTS)
+        return error_set(error, MT_E_LIMIT, name, "a tile program has at most %d constants", TILE_CONSTANTS);
     tile_constant given[TILE_CONSTANTS];
     for (size_t i = 0; i < count; i++) {
         given[i] = (tile_constant){.name = constants[i].name, .value = constants[i].value};
         if (constants[i].type && !(given[i].type = ast_find_format(as_file(t), constants[i].type)))
-            return error_set(error, MT_E_ARGUMENT, constants[i].name, "there is no type or format named '%s'", constants[i].type);
+            return error_set(error, MT_E_ARGUMENT, constants[i].name, "there is no type or format named '%s'",
+                             constants[i].type);
     }
     arena *memory = arena_new();
     if (!memory) return error_set(error, MT_E_MEMORY, name, "no memory to check a tile program");

@@ -18,7 +18,7 @@ static void load(void) {
     ast_tile **tiles = &library.file.tiles;
     ast_format **formats = &library.file.formats;
     for (unsigned i = 0; i < library_file_count; i++) {
-        const struct library_file *source = &library_files[i];
+        const struct embedded_file *source = &library_files[i];
         tile_file *file;
         library.status = tile_parse(&file, source->name, source->text, source->length, NULL, &library.error);
         if (library.status) return;

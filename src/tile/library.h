@@ -2,14 +2,9 @@
 #ifndef TILE_LIBRARY_H
 #define TILE_LIBRARY_H
 
-#include <stddef.h>
+#include "base/embed.h"
 
-struct library_file {
-    const char *name; /* "linear.tile" */
-    const char *text; /* NUL-terminated */
-    size_t length;
-};
-extern const struct library_file library_files[];
+extern const struct embedded_file library_files[];
 extern const unsigned library_file_count;
 
 #endif

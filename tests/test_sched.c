@@ -1,0 +1,1 @@
+/* The schedule against a brute-force reading of the program it makes. */
