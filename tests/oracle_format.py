@@ -178,7 +178,7 @@ def declared(out):
     for number in range(400):
         rng.shuffle(fields)
         value = generator.number(rng.randrange(1, 5)) if number % 2 else generator.integer(rng.randrange(1, 5))
-        text = f"format f{number} {{ block 8; "
+        text = f"format r{number} {{ block 8; "
         text += "".join(f"{name}: {type}{f'[{count}]' if count else ''}; " for name, type, count, _, _ in fields)
         text += f"twist[j, k] = j * 3 - (k ^ c); value[i] = {value[0]} }}"
         blocks, values = b"", []
@@ -196,7 +196,7 @@ def declared(out):
                 with np.errstate(all="ignore"):
                     values.append(f32(value[1](env)))
             blocks += block
-        write(out, f"f{number}", text, 4, blocks, np.array(values, "<f4").tobytes())
+        write(out, f"r{number}", text, 4, blocks, np.array(values, "<f4").tobytes())
 
 
 if __name__ == "__main__":

@@ -49,18 +49,20 @@ mt_constant apply_constant(const apply_option *o) {
 /* "4x64:q4_1", where either half may be missing. */
 static mt_status take_shape(apply_tensor *t, const apply_option *o, mt_error *error) {
     const char *at = o->value;
-    if (*at && *at != ':') {
-        for (t->rank = 0; t->rank < NPY_RANK; at++) {
+    bool good = true;
+    if (*at != ':') {
+        t->rank = 0;
+        do {
             char *end;
             errno = 0;
             const int64_t extent = strtoll(at, &end, 10);
-            if (end == at || errno) break;
-            t->extent[t->rank++] = extent;
+            good = end != at && !errno && t->rank < NPY_RANK;
+            if (good) t->extent[t->rank++] = extent;
             at = end;
-            if (*at != 'x') break;
-        }
+        } while (good && *at++ == 'x');
+        at -= good; /* back to what is no x */
     }
-    if ((*at && *at != ':') || (*at && strlen(at + 1) >= sizeof t->type))
+    if (!good || (*at && (*at != ':' || strlen(at + 1) >= sizeof t->type)))
         return cli_error(error, MT_E_ARGUMENT, o->name, "'%s' is no shape: expected extents and a type, as in 4x64:f16",
                          o->value);
     if (*at) strcpy(t->type, at + 1);
@@ -120,7 +122,9 @@ static mt_status infer_tensor(apply *a, apply_tensor *t, const mt_constant *defa
     if (!t->type[0]) snprintf(t->type, sizeof t->type, "%s", find_type(a, p->type, defaults, default_count));
     if (t->rank) return MT_OK;
     if (p->kind == MT_PARAMETER_IN)
-        return cli_error(error, MT_E_ARGUMENT, p->name, "this input is not given: give -i %s=FILE.npy", p->name);
+        return cli_error(error, MT_E_ARGUMENT, p->name,
+                         "this input is not given: -i %s=FILE.npy gives an array, -s %s=SHAPE what `show` needs",
+                         p->name, p->name);
     for (int d = 0; d < p->rank; d++) {
         t->extent[d] = p->extent[d] ? find_extent(a, p->extent[d]) : 0;
         if (t->extent[d] < 1)
@@ -196,9 +200,10 @@ static mt_status check_names(const apply *a, size_t count, const apply_options *
     return MT_OK;
 }
 
-mt_status apply_build(apply *a, const mt_tile *file, const char *program, const apply_options *o, mt_error *error) {
+mt_status apply_build(apply *a, const mt_tile *file, const char *program, const apply_options *o, bool keep_defaults,
+                      mt_error *error) {
     mt_constant defaults[APPLY_CONSTANTS];
-    mt_operand operands[APPLY_PARAMETERS + APPLY_CONSTANTS];
+    mt_operand operands[APPLY_PARAMETERS + 2 * APPLY_CONSTANTS];
     size_t operand_count = 0;
     const size_t count = mt_tile_parameters(file, program, a->parameters, APPLY_PARAMETERS);
     const size_t default_count = mt_tile_constants(file, program, defaults, APPLY_CONSTANTS);
@@ -211,6 +216,9 @@ mt_status apply_build(apply *a, const mt_tile *file, const char *program, const 
         const mt_constant c = a->constants[a->constant_count++] = apply_constant(&o->items[i]);
         operands[operand_count++] = c.type ? MT_OPERAND_TYPE(c.name, c.type) : MT_OPERAND_INTEGER(c.name, c.value);
     }
+    for (size_t i = 0; status == MT_OK && keep_defaults && i < default_count; i++)
+        if (!defaults[i].type && defaults[i].value != INT64_MIN && !constant(a, defaults[i].name))
+            operands[operand_count++] = MT_OPERAND_INTEGER(defaults[i].name, defaults[i].value);
     for (size_t i = 0; status == MT_OK && i < count; i++) {
         if (a->parameters[i].kind > MT_PARAMETER_INOUT) continue;
         apply_tensor *t = &a->tensors[a->tensor_count++];

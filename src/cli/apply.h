@@ -42,9 +42,10 @@ typedef struct apply {
 bool apply_option_add(apply_options *o, const char *command, int letter, const char *argument);
 /* Parses a constant: an integer, or else a type. */
 mt_constant apply_constant(const apply_option *o);
-/* Builds the graph. Inputs without a file are left to the caller. On failure nothing has to be freed but by apply_free,
- * which is allowed in any case. */
-mt_status apply_build(apply *a, const mt_tile *file, const char *program, const apply_options *o, mt_error *error);
+/* Builds the graph. `keep_defaults`: constants keep their defaults; otherwise the compiler chooses tile sizes. On
+ * failure nothing has to be freed but by apply_free, which is allowed in any case. */
+mt_status apply_build(apply *a, const mt_tile *file, const char *program, const apply_options *o, bool keep_defaults,
+                      mt_error *error);
 void apply_free(apply *a);
 
 #endif

@@ -22,12 +22,12 @@ static bool report(bool good, const char *what, const char *text) {
 
 static bool check_compiler(void) {
     char line[256] = "";
-    FILE *f = popen("cc --version 2>/dev/null", "r");
+    FILE *f = popen("${CC:-cc} --version 2>/dev/null", "r") /* as the CPU machine finds it */;
     const bool said = f && fgets(line, sizeof line, f);
     while (f && fgetc(f) != EOF) {} /* let it end */
     const bool good = f && pclose(f) == 0 && said;
     line[strcspn(line, "\n")] = 0;
-    return report(good, "compiler", good ? line : "there is no `cc`: install gcc or clang");
+    return report(good, "compiler", good ? line : "`${CC:-cc}` does not run: install gcc or clang");
 }
 
 static bool check_cache(void) {

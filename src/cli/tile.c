@@ -100,7 +100,7 @@ static int show_access(mt_graph *graph) {
     if (mt_compile(graph, &target, &program, &error) != MT_OK || mt_program_inspect(program, 0, &text, &error) != MT_OK)
         code = cli_fail(&error);
     else
-        printf("\n// %zu instructions; the first one:\n%s", mt_program_instruction_count(program), text);
+        printf("\n// the first instruction, of %zu:\n%s", mt_program_instruction_count(program), text);
     free(text);
     mt_program_destroy(program);
     return code;
@@ -115,7 +115,7 @@ static int show(const tile_command *t) {
     for (size_t i = 0; i < t->options.count; i++) applied |= t->options.items[i].letter != 'c';
     if (!applied)
         a.constant_count = given_constants(t, a.constants);
-    else if (apply_build(&a, t->file, t->program, &t->options, &error) != MT_OK)
+    else if (apply_build(&a, t->file, t->program, &t->options, true, &error) != MT_OK)
         code = cli_fail_input(&error);
     if (code == CLI_OK && mt_tile_check(t->file, t->program, a.constants, a.constant_count, &bound,
                                         t->code ? &code_text : NULL, &diagnostics, &error) != MT_OK)
@@ -160,7 +160,7 @@ static int run(const tile_command *t) {
     mt_program *program = NULL;
     mt_session *session = NULL;
     int code = CLI_OK;
-    if (apply_build(&a, t->file, t->program, &t->options, &error) != MT_OK ||
+    if (apply_build(&a, t->file, t->program, &t->options, false, &error) != MT_OK ||
         mt_machine_open(&machine, t->machine, &error) != MT_OK) {
         code = cli_fail_input(&error);
         goto cleanup;

@@ -45,6 +45,13 @@ MT_FN float mt_fma(float a, float b, float c) {
 MT_FN int64_t mt_min(int64_t a, int64_t b) { return a < b ? a : b; }
 MT_FN int64_t mt_max(int64_t a, int64_t b) { return a > b ? a : b; }
 MT_FN int64_t mt_clamp(int64_t x, int64_t low, int64_t high) { return x < low ? low : x > high ? high : x; }
+MT_FN uint64_t mt_minu64(uint64_t a, uint64_t b) { return a < b ? a : b; }
+MT_FN int32_t mt_min32(int32_t a, int32_t b) { return a < b ? a : b; }
+MT_FN int32_t mt_max32(int32_t a, int32_t b) { return a > b ? a : b; }
+MT_FN uint32_t mt_minu32(uint32_t a, uint32_t b) { return a < b ? a : b; }
+MT_FN uint32_t mt_maxu32(uint32_t a, uint32_t b) { return a > b ? a : b; }
+MT_FN int64_t mt_abs(int64_t x) { return x < 0 ? (int64_t)(0 - (uint64_t)x) : x; }
+MT_FN int32_t mt_abs32(int32_t x) { return x < 0 ? (int32_t)(0 - (uint32_t)x) : x; }
 MT_FN int32_t mt_clamp32(int32_t x, int32_t low, int32_t high) { x = x < low ? low : x; return x > high ? high : x; }
 /* Whether index i is in [0, extent). */
 MT_FN int mt_in(int64_t i, int64_t extent) { return (i >= 0) & (i < extent); }
@@ -248,10 +255,10 @@ MT_FN float mt_tanh(float x) {
 }
 MT_FN float mt_rsqrt(float x) { return 1.0f / __builtin_sqrtf(x); }
 /* A number wins over NaN. */
-MT_FN float mt_min_f32(float a, float b) { return (a < b) | (b != b) ? a : b; }
-MT_FN float mt_max_f32(float a, float b) { return (a > b) | (b != b) ? a : b; }
-MT_FN double mt_min_f64(double a, double b) { return (a < b) | (b != b) ? a : b; }
-MT_FN double mt_max_f64(double a, double b) { return (a > b) | (b != b) ? a : b; }
+MT_FN float mt_min_f32(float a, float b) { return ((a < b) | (b != b)) ? a : b; }
+MT_FN float mt_max_f32(float a, float b) { return ((a > b) | (b != b)) ? a : b; }
+MT_FN double mt_min_f64(double a, double b) { return ((a < b) | (b != b)) ? a : b; }
+MT_FN double mt_max_f64(double a, double b) { return ((a > b) | (b != b)) ? a : b; }
 
 /* ---- packed elements ----------------------------------------------------------------------------------------------- */
 

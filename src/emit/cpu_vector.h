@@ -213,16 +213,32 @@ typedef struct mt_slice {
 /* How rows of a format are decoded. */
 typedef struct mt_codec {
     /* Elements [from, to) of a row whose element 0 is element `first` of data, as floats to out[0]; zeros beyond the range
-     * [low, high). from, low and high are between blocks. */
+     * [low, high). */
     void (*span)(const uint8_t *data, int64_t first, int64_t from, int64_t to, int64_t low, int64_t high, float *out);
-    /* c[r] += the dot of a and four rows, over columns [low, high). */
+    /* The dots of a and four rows, over the columns [low, high). NULL for formats whose blocks are no multiple of 16. */
     void (*four)(float sum[4], const float *a, const uint8_t *const row[4], int64_t low, int64_t high);
     int block, bytes; /* a row's address is data + element / block * bytes */
 } mt_codec;
 
+/* A row of a block format; see mt_row. */
+MT_FN const float *mt_row_blocks(const void *data, const mt_codec *codec, int64_t offset, int valid, int64_t start, int64_t extent,
+                                 int64_t count, float *copy) {
+    const mt_part p = mt_part_of(valid, start, extent, count);
+    codec->span((const uint8_t *)data, offset + start, 0, count, p.low, p.high, copy);
+    return copy;
+}
+
 MT_FN mt_slice mt_slice_of(const void *data, int valid, int64_t first, int64_t stride, mt_part rows, mt_part columns) {
     if (!valid || columns.low >= columns.high) rows.high = rows.low;
     return (mt_slice){(const uint8_t *)data, first, stride, rows.low, rows.high, columns.low, columns.high};
+}
+
+/* One chunk of four rows, decoded to w, times a. */
+MT_INLINE void mt_four_step(mt_vec lanes[4], const float *a, const float w[4][MT_CHUNK]) {
+    for (int l = 0; l < MT_CHUNK; l += MT_LANES) {
+        const mt_vec x = mt_load(a + l);
+        for (int r = 0; r < 4; r++) lanes[r] = mt_vfma(x, mt_load(w[r] + l), lanes[r]);
+    }
 }
 
 /* Folds four vectors as mt_fold does each. */
@@ -302,7 +318,7 @@ static __attribute__((unused, noinline)) void mt_dot_nt_many(float *c, int64_t c
 MT_FN void mt_dot_nt(float *c, int64_t c_stride, int64_t m, const float *a, int64_t a_stride, const mt_slice *b, int64_t n,
                      const mt_codec *codec, float *scratch) {
     if (n > b->row_high) n = b->row_high;
-    if (m != 1) {
+    if (m != 1 || !codec->four) {
         mt_dot_nt_many(c, c_stride, m, a, a_stride, b, n, codec, scratch);
         return;
     }
@@ -351,8 +367,8 @@ static __attribute__((unused, noinline)) void mt_dot_nn(float *c, int64_t c_stri
                                                          const mt_slice *b, int64_t n, int64_t columns, const mt_codec *codec,
                                                          float *scratch) {
     const int64_t b_stride = MT_DOT_NN_COLUMNS(n), panel_depth = MT_DOT_NN_DEPTH(n);
-    const int64_t from = b->column_low / codec->block * codec->block, width = MT_DOT_NN_COLUMNS(mt_min(columns, b->column_high) - from);
     columns = mt_min(columns, b->column_high);
+    const int64_t from = b->column_low / MT_CHUNK * MT_CHUNK, width = MT_DOT_NN_COLUMNS(columns - from);
     for (int64_t k = b->row_low; k < b->row_high; k += panel_depth) {
         const int64_t depth = mt_min(panel_depth, b->row_high - k);
         for (int64_t r = 0; r < depth; r++)

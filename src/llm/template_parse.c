@@ -5,12 +5,12 @@
  * white space there, "+" none. Names of filters, tests, methods and functions are not checked here: templates carry branches
  * (for tools, mostly) that a plain conversation never reaches. */
 #include <setjmp.h>
-#include <stdlib.h>
+#include <stdio.h>
 #include <utf8proc.h>
 
 #include "llm/template.h"
 
-enum { NESTING_LIMIT = 100, DEPTH_LIMIT = 400 };
+enum { NESTING_LIMIT = 200, DEPTH_LIMIT = 400, JOINED_LIMIT = 100 };
 
 typedef enum token_kind { TOKEN_NAME, TOKEN_STRING, TOKEN_INTEGER, TOKEN_SIGN, TOKEN_TAG_END, TOKEN_END } token_kind;
 
@@ -178,7 +178,7 @@ static void advance(parser *p) {
             else text_append(&p->value, p->s + p->at - 1, 1);
         }
         if (p->at++ >= p->length) fail(p, p->token_at, MT_E_FORMAT, "The string does not end.");
-    } else if (strchr("()[]{}.,:|=<>+-*/%~", c) || starts(p, p->at, "!=")) {
+    } else if ((c && strchr("()[]{}.,:|=<>+-*/%~", c)) || starts(p, p->at, "!=")) {
         p->token = TOKEN_SIGN;
         p->sign = c;
         for (size_t i = 0; i < COUNT_OF(doubles); i++)
@@ -285,16 +285,17 @@ static template_node *parse_primary(parser *p) {
         for (size_t i = 0; i < COUNT_OF(constants); i++)
             if (!strcmp(n->s, constants[i].name)) n->kind = constants[i].kind, n->i = constants[i].i;
     } else if (p->token == TOKEN_STRING) {
-        text joined = p->value; /* strings side by side are one */
         n = make(p, NODE_STRING, at, NULL, NULL);
         take_text(p, n);
-        while (p->token == TOKEN_STRING) {
-            joined.data = arena_alloc(p->t->arena, n->length + p->value.length + 1);
-            memcpy(joined.data, n->s, n->length);
-            memcpy(joined.data + n->length, p->value.data, p->value.length + 1);
-            n->s = joined.data;
-            n->length += p->value.length;
-            advance(p);
+        for (int count = 1; p->token == TOKEN_STRING; count++) { /* strings side by side are one */
+            if (count == JOINED_LIMIT) fail(p, at, MT_E_LIMIT, "More than %d strings stand side by side.", JOINED_LIMIT);
+            const template_node before = *n;
+            char *joined = arena_alloc(p->t->arena, before.length + p->value.length + 1);
+            memcpy(joined, before.s, before.length);
+            take_text(p, n);
+            memcpy(joined + before.length, n->s, n->length);
+            n->s = joined;
+            n->length += before.length;
         }
     } else if (p->token == TOKEN_INTEGER) {
         n = make(p, NODE_INTEGER, at, NULL, NULL);

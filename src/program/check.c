@@ -39,6 +39,7 @@ typedef struct checker {
     int64_t grid[TILE_AXES];
     bool in_grid_order;         /* numbers ascend with the grid, first axis slowest */
     program_layer *layers[TILE_PARAMS][2]; /* by tensor ordinal and direction */
+    program_layer *active[2 * TILE_PARAMS]; int active_count; /* those there are */
     layer_pair *pairs; size_t pair_count, pair_capacity;
 } checker;
 
@@ -107,7 +108,11 @@ static mt_status collect(checker *c, size_t i) {
         program_view_region(v, &c->instance, n, box, &r);
         if (r.first >= r.last) continue;
         program_layer **l = &c->layers[box->tensor][box->writes];
-        if ((!*l && !(*l = program_layer_new(box->writes))) || !program_layer_add(*l, &r, (uint32_t)i)) return out_of_memory(c);
+        if (!*l) {
+            if (!(*l = program_layer_new(box->writes))) return out_of_memory(c);
+            c->active[c->active_count++] = *l;
+        }
+        if (!program_layer_add(*l, &r, (uint32_t)i)) return out_of_memory(c);
     }
     return MT_OK;
 }
@@ -168,9 +173,9 @@ static bool pair_layer(checker *c, program_layer *later) {
         for (uint32_t k = 0; k < g->count; k++)
             if (!add_pair(c, later, g->layers[k], g->first, g->last, false)) return false;
     }
-    for (int k = 0; k < 2 * TILE_PARAMS; k++) { /* also itself */
-        program_layer *l = c->layers[k / 2][k % 2];
-        if (l && space_of(c, program_layer_hull(l)->tensor) == s && !add_pair(c, later, l, INT64_MIN, INT64_MAX, true)) return false;
+    for (int k = 0; k < c->active_count; k++) { /* also itself */
+        program_layer *l = c->active[k];
+        if (space_of(c, program_layer_hull(l)->tensor) == s && !add_pair(c, later, l, INT64_MIN, INT64_MAX, true)) return false;
     }
     return true;
 }
@@ -228,9 +233,9 @@ static mt_status check_instruction(checker *c, uint32_t i) {
         const mt_status status = check_pair(c, &c->pairs[k], i);
         if (status != MT_OK) return status;
     }
-    for (int k = 0; k < 2 * TILE_PARAMS; k++) {
-        program_layer *l = c->layers[k / 2][k % 2];
-        if (l && l->cursor < l->count && l->instructions[l->cursor] == i) l->cursor++;
+    for (int k = 0; k < c->active_count; k++) {
+        program_layer *l = c->active[k];
+        l->cursor += l->cursor < l->count && l->instructions[l->cursor] == i;
     }
     return program_order_leave(c->order, i) ? MT_OK : out_of_memory(c);
 }
@@ -238,51 +243,43 @@ static mt_status check_instruction(checker *c, uint32_t i) {
 /* The node's layers take the place of what they fill, and join what they do not. */
 static mt_status replace(checker *c, uint32_t node) {
     const mt_program *p = c->p;
-    for (int k = 0; k < TILE_PARAMS; k++) {
-        const program_layer *l = c->layers[k][1];
-        if (!l || !l->fills) continue;
+    for (int k = 0; k < c->active_count; k++) {
+        const program_layer *l = c->active[k];
         const program_region *hull = program_layer_hull(l);
         int64_t volume = 1;
         for (int d = 0; d < hull->rank; d++) volume *= hull->high[d] - hull->low[d];
-        if (volume != l->volume || hull->rows_share) continue;
-        const tile_format *f = c->binding.formats[hull->tensor];
-        if (tile_format_bytes(f, volume) == hull->last - hull->first) {
+        if (!l->fills || volume != l->volume || hull->rows_share) continue;
+        if (tile_format_bytes(c->binding.formats[hull->tensor], volume) == hull->last - hull->first) {
             if (!program_space_cover(space_of(c, hull->tensor), c->order, hull->first, hull->last)) return out_of_memory(c);
         } else {
             program_space_cover_hull(space_of(c, hull->tensor), c->order, hull);
         }
     }
-    for (int k = 0; k < 2 * TILE_PARAMS; k++) {
-        program_layer **l = &c->layers[k / 2][k % 2];
-        if (!*l) continue;
-        const uint32_t tensor = program_layer_hull(*l)->tensor;
-        if ((p->tensors[tensor].role == MT_TEMP || c->last_node[tensor] != node) && !program_space_add(space_of(c, tensor), *l)) return out_of_memory(c);
+    for (int k = 0; k < c->active_count; k++) {
+        const uint32_t tensor = program_layer_hull(c->active[k])->tensor;
+        if (!program_space_add(space_of(c, tensor), c->active[k])) return out_of_memory(c);
     }
-    for (int k = 0; k < 2 * TILE_PARAMS; k++) {
-        program_layer **l = &c->layers[k / 2][k % 2];
-        if (!*l) continue;
-        const program_tensor *t = &p->tensors[program_layer_hull(*l)->tensor];
-        if (t->role != MT_TEMP && c->last_node[t - p->tensors] == node && /* nobody will ask about it again */
-            !program_space_cover(space_of(c, (uint32_t)(t - p->tensors)), c->order, 0, t->bytes))
+    for (int k = 0; k < c->active_count; k++) {
+        const uint32_t tensor = program_layer_hull(c->active[k])->tensor;
+        const program_tensor *t = &p->tensors[tensor];
+        if (t->role != MT_TEMP && c->last_node[tensor] == node && /* nobody will ask about it again */
+            !program_space_cover(space_of(c, tensor), c->order, 0, t->bytes))
             return out_of_memory(c);
-        program_layer_release(*l, c->order);
-        *l = NULL;
     }
+    for (int k = 0; k < c->active_count; k++) program_layer_release(c->active[k], c->order);
+    c->active_count = 0;
+    memset(c->layers, 0, sizeof c->layers);
     return MT_OK;
 }
 
 static mt_status check_node(checker *c, uint32_t node) {
     const program_node *n = &c->p->nodes[node];
     mt_status status = collect_node(c, n);
-    for (int k = 0; k < 2 * TILE_PARAMS && status == MT_OK; k++) {
-        program_layer *l = c->layers[k / 2][k % 2];
-        if (l && !program_layer_build(l, c->p, c->order)) status = out_of_memory(c);
-    }
+    for (int k = 0; k < c->active_count && status == MT_OK; k++)
+        if (!program_layer_build(c->active[k], c->p, c->order)) status = out_of_memory(c);
     c->pair_count = 0;
-    for (int k = 0; k < 2 * TILE_PARAMS && status == MT_OK; k++) {
-        program_layer *l = c->layers[k / 2][k % 2];
-        if (l && !pair_layer(c, l)) status = out_of_memory(c);
-    }
+    for (int k = 0; k < c->active_count && status == MT_OK; k++)
+        if (!pair_layer(c, c->active[k])) status = out_of_memory(c);
     for (uint32_t i = n->first; i < n->first + n->count && status == MT_OK; i++) status = check_instruction(c, i);
     return status == MT_OK ? replace(c, node) : status;
 }
@@ -316,7 +313,7 @@ mt_status program_check(const mt_program *p, mt_error *error) {
     if (status == MT_OK) status = check_placement(&c);
     if (status == MT_OK) status = program_order_new(&c.order, p, error);
     if (status == MT_OK) status = check_order(&c);
-    for (int k = 0; k < 2 * TILE_PARAMS; k++) program_layer_release(c.layers[k / 2][k % 2], c.order);
+    for (int k = 0; k < c.active_count; k++) program_layer_release(c.active[k], c.order);
     for (size_t k = 0; k <= p->tensors_count && c.spaces; k++) program_space_free(&c.spaces[k], c.order);
     program_order_free(c.order);
     arena_free(c.memory);

@@ -10,15 +10,16 @@ mt_status program_decode(mt_program **out, const void *data, size_t size, const 
 
 /* region.c ---------------------------------------------------------------------------------------------------------- */
 
-/* An operand and the way from its elements to its tensor's: a step along operand dimension d is `digit[d][t]` steps along each tensor dimension
- * t (one of them 1 and the others 0, where a dimension of the view is one of the tensor). */
+/* An operand and the way from its elements to its tensor's: a step along one of the operand's dimensions is some steps along one or more
+ * of the tensor's (one along one, where a dimension of the view is one of the tensor). */
 typedef struct program_view {
     const program_operand *operand;
     const program_tensor *tensor;
     int64_t tensor_stride[PROGRAM_RANK];
     int64_t origin[PROGRAM_RANK];            /* the tensor's coordinates of the operand's element 0 */
-    int64_t digit[PROGRAM_RANK][PROGRAM_RANK];
-    int walked_by[PROGRAM_RANK];             /* by tensor dimension: the only operand dimension that walks it, with step 1; or -1 */
+    struct program_step { uint8_t from, to; bool alone; int64_t count; } step[PROGRAM_RANK * PROGRAM_RANK]; /* a step along `from` is
+                                                `count` along `to`. alone: count is 1, and no other step leads to `to` */
+    int step_count;
     int block, bits;                         /* of the format: elements in a block, its bits */
     int grain;                               /* elements of a row that share memory: a block, or those in a byte */
     bool rows_share;                         /* neighbouring rows share bytes: only bytes tell accesses apart */
@@ -42,8 +43,16 @@ mt_status program_view_make(const mt_program *p, const program_operand *o, const
 /* Where a box of an instruction lies. */
 void program_view_region(const program_view *v, const tile_instance *i, const program_instruction *n, const tile_box *box,
                          program_region *out);
-/* True when both may touch the same memory within bytes [first, last). */
-bool program_regions_meet(const program_region *a, const program_region *b, int64_t first, int64_t last);
+/* True when both, in one space, may touch the same memory within bytes [first, last). */
+static inline bool program_regions_meet(const program_region *a, const program_region *b, int64_t first, int64_t last) {
+    if (max_i64(first, max_i64(a->first, b->first)) >= min_i64(last, min_i64(a->last, b->last))) return false;
+    if (a->tensor != b->tensor || a->rows_share) return true;
+    for (int k = 0; k < a->rank; k++) {
+        if (a->low[k] >= b->high[k] || b->low[k] >= a->high[k]) return false;
+        if (a->live[k] >= 0 && a->live[k] == b->live[k] && (a->shift_low[k] >= b->shift_high[k] || b->shift_low[k] >= a->shift_high[k])) return false;
+    }
+    return true;
+}
 /* Makes *a the smallest region that holds both; either may be empty. Both lie in one tensor. */
 void program_region_join(program_region *a, const program_region *b);
 /* "kc[0:64, 3:4, 0:64]"; a dimension that moves with a live value is written "pos + 0:pos + 1". */

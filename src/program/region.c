@@ -46,20 +46,20 @@ mt_status program_view_make(const mt_program *p, const program_operand *o, const
                              program_string(p, p->lives[o->live[d]].name), (long long)o->extent[d], d);
 
     int64_t rest = o->offset;
-    for (int t_d = 0; t_d < t->rank; t_d++) {
-        v.origin[t_d] = rest / v.tensor_stride[t_d];
-        rest %= v.tensor_stride[t_d];
-        v.walked_by[t_d] = -1;
+    for (int k = 0; k < t->rank; k++) {
+        v.origin[k] = rest / v.tensor_stride[k];
+        rest %= v.tensor_stride[k];
     }
-    int walkers[PROGRAM_RANK] = {0};
     for (int d = 0; d < o->rank; d++) {
         rest = o->extent[d] > 1 ? o->stride[d] : 0;
-        for (int t_d = 0; t_d < t->rank; t_d++) {
-            if (t->extent[t_d] == 1) continue;
-            v.digit[d][t_d] = rest / v.tensor_stride[t_d];
-            rest %= v.tensor_stride[t_d];
-            if (!v.digit[d][t_d]) continue;
-            v.walked_by[t_d] = (walkers[t_d]++ || v.digit[d][t_d] != 1) ? -1 : d;
+        for (int k = 0; k < t->rank && rest; k++) {
+            const int64_t count = t->extent[k] > 1 ? rest / v.tensor_stride[k] : 0;
+            if (!count) continue;
+            rest -= count * v.tensor_stride[k];
+            struct program_step *new = &v.step[v.step_count++];
+            *new = (struct program_step){(uint8_t)d, (uint8_t)k, count == 1, count};
+            for (struct program_step *old = v.step; old < new; old++)
+                if (old->to == k) old->alone = new->alone = false;
         }
     }
     *out = v;
@@ -71,62 +71,57 @@ static int64_t bytes_before(const program_view *v, int64_t element) {
 }
 
 void program_view_region(const program_view *v, const tile_instance *i, const program_instruction *n, const tile_box *box,
-                         program_region *out) {
+                         program_region *r) {
     const program_tensor *t = v->tensor;
-    program_region r = {.tensor = v->operand->tensor, .rank = t->rank, .rows_share = v->rows_share};
-    *out = r;
-    for (int k = 0; k < t->rank; k++) r.low[k] = r.high[k] = v->origin[k], r.live[k] = -1; /* both inclusive up to the carries */
+    r->tensor = v->operand->tensor;
+    r->rank = t->rank;
+    r->rows_share = v->rows_share;
+    r->first = r->last = 0;
+    tile_interval whole[PROGRAM_RANK];
     for (int d = 0; d < v->operand->rank; d++) {
-        const tile_interval whole = tile_interval_absolute(i, box->dim[d], v->operand->extent[d]);
-        if (whole.low >= whole.high) return; /* empty */
-        for (int k = 0; k < t->rank; k++) {
-            r.low[k] += v->digit[d][k] * whole.low;
-            r.high[k] += v->digit[d][k] * (whole.high - 1);
-            if (v->walked_by[k] != d || box->dim[d].offset_live < 0) continue;
-            r.live[k] = (int16_t)n->live[box->dim[d].offset_live];
-            r.shift_low[k] = v->origin[k] + box->dim[d].low;
-            r.shift_high[k] = v->origin[k] + box->dim[d].high;
-        }
+        whole[d] = tile_interval_absolute(i, box->dim[d], v->operand->extent[d]);
+        if (whole[d].low >= whole[d].high) return; /* empty */
+    }
+    for (int k = 0; k < t->rank; k++) {
+        r->low[k] = r->high[k] = v->origin[k]; /* both inclusive up to the carries */
+        r->live[k] = -1;
+        r->shift_low[k] = r->shift_high[k] = 0;
+    }
+    for (const struct program_step *s = v->step; s < v->step + v->step_count; s++) {
+        r->low[s->to] += s->count * whole[s->from].low;
+        r->high[s->to] += s->count * (whole[s->from].high - 1);
+        const tile_interval *relative = &box->dim[s->from];
+        if (!s->alone || relative->offset_live < 0) continue;
+        r->live[s->to] = (int16_t)n->live[relative->offset_live];
+        r->shift_low[s->to] = v->origin[s->to] + relative->low;
+        r->shift_high[s->to] = v->origin[s->to] + relative->high;
     }
     int64_t low = 0, high = 0; /* element numbers, inclusive */
     for (int k = t->rank - 1; k >= 0; k--) {
-        if (r.high[k] >= t->extent[k]) {
-            const int64_t carry_low = r.low[k] / t->extent[k], carry_high = r.high[k] / t->extent[k];
+        if (r->high[k] >= t->extent[k]) {
+            const int64_t carry_low = r->low[k] / t->extent[k], carry_high = r->high[k] / t->extent[k];
             const bool alike = carry_low == carry_high;
-            r.low[k] = alike ? r.low[k] % t->extent[k] : 0;
-            r.high[k] = alike ? r.high[k] % t->extent[k] : t->extent[k] - 1;
-            r.live[k] = -1;
-            if (k) r.low[k - 1] += carry_low, r.high[k - 1] += carry_high, r.live[k - 1] = -1; /* the first cannot carry: the operand is inside */
+            r->low[k] = alike ? r->low[k] % t->extent[k] : 0;
+            r->high[k] = alike ? r->high[k] % t->extent[k] : t->extent[k] - 1;
+            r->live[k] = -1;
+            if (k) r->low[k - 1] += carry_low, r->high[k - 1] += carry_high, r->live[k - 1] = -1; /* the first cannot carry: the operand is inside */
         }
-        low += r.low[k] * v->tensor_stride[k];
-        high += r.high[k] * v->tensor_stride[k];
-        r.high[k]++;
+        low += r->low[k] * v->tensor_stride[k];
+        high += r->high[k] * v->tensor_stride[k];
+        r->high[k]++;
     }
     const int row = t->rank - 1;
     if (v->grain > 1) {
-        r.low[row] -= r.low[row] % v->grain;
-        r.high[row] = (int64_t)align_up((uint64_t)r.high[row], (uint64_t)v->grain);
-        r.shift_low[row] -= v->grain - 1;
-        r.shift_high[row] += v->grain - 1;
+        r->low[row] -= r->low[row] % v->grain;
+        r->high[row] = (int64_t)align_up((uint64_t)r->high[row], (uint64_t)v->grain);
+        r->shift_low[row] -= v->grain - 1;
+        r->shift_high[row] += v->grain - 1;
         low -= low % v->grain;
         high = (int64_t)align_up((uint64_t)high + 1, (uint64_t)v->grain) - 1;
     }
     const int64_t base = t->role == MT_TEMP ? t->offset : 0;
-    r.first = base + bytes_before(v, low);
-    r.last = base + min_i64(bytes_before(v, high + 1), t->bytes);
-    *out = r;
-}
-
-bool program_regions_meet(const program_region *a, const program_region *b, int64_t first, int64_t last) {
-    first = max_i64(first, max_i64(a->first, b->first));
-    last = min_i64(last, min_i64(a->last, b->last));
-    if (first >= last) return false;
-    if (a->tensor != b->tensor || a->rows_share) return true;
-    for (int k = 0; k < a->rank; k++) {
-        if (a->low[k] >= b->high[k] || b->low[k] >= a->high[k]) return false;
-        if (a->live[k] >= 0 && a->live[k] == b->live[k] && (a->shift_low[k] >= b->shift_high[k] || b->shift_low[k] >= a->shift_high[k])) return false;
-    }
-    return true;
+    r->first = base + bytes_before(v, low);
+    r->last = base + min_i64(bytes_before(v, high + 1), t->bytes);
 }
 
 void program_region_join(program_region *a, const program_region *b) {

@@ -242,7 +242,7 @@ static void make_waits(barriers *b, uint32_t list, uint32_t next) {
         w->count = kept;
     }
     s->waits[list].count = (uint32_t)w->count;
-    memcpy(s->waits[list].barrier, w->data, w->count * sizeof *w->data);
+    for (size_t k = 0; k < w->count; k++) s->waits[list].barrier[k] = w->data[k];
 }
 
 void sched_barrier(sched *s) {

@@ -12,6 +12,24 @@
 
 static const int64_t *class_bounds(const sched_group *g, uint32_t c) { return g->bounds + (size_t)c * 2 * g->rank; }
 
+/* Drops those of a finished node's instructions that others of them wait for inside the node; returns how many are left. */
+static size_t reduce(sched *s, uint32_t node, uint32_t *numbers, size_t count) {
+    if (!s->ordered[node]) return count;
+    s->mark_stamp++;
+    for (size_t i = 0; i < count; i++) {
+        uint32_t length, range_count;
+        const uint32_t *sets = sched_list_sets(s, s->list_of[numbers[i]], &length);
+        if (!length || s->sets[sets[0]].node != node) continue;
+        const sched_range *r = sched_set_ranges(s, sets[0], &range_count);
+        for (uint32_t j = 0; j < range_count; j++)
+            for (uint32_t m = r[j].begin; m < r[j].end; m++) s->mark[m] = s->mark_stamp;
+    }
+    size_t kept = 0;
+    for (size_t i = 0; i < count; i++)
+        if (s->mark[numbers[i]] != s->mark_stamp) numbers[kept++] = numbers[i];
+    return kept;
+}
+
 /* The instructions of the classes in s->hits, as a set. */
 static uint32_t hit_set(sched *s, const sched_group *g) {
     if (s->hits.count == g->class_count) return g->all;
@@ -19,7 +37,7 @@ static uint32_t hit_set(sched *s, const sched_group *g) {
     for (size_t h = 0; h < s->hits.count; h++)
         for (uint32_t m = g->member_begin[s->hits.data[h]]; m < g->member_begin[s->hits.data[h] + 1]; m++)
             sched_u32s_push(s->memory, &s->numbers, g->members[m]);
-    return sched_set_numbers(s, g->node, s->numbers.data, s->numbers.count);
+    return sched_set_numbers(s, g->node, s->numbers.data, reduce(s, g->node, s->numbers.data, s->numbers.count));
 }
 
 /* The list of each class of a group: what its box meets in the history, and what used its bytes before. */
@@ -125,26 +143,46 @@ static void extend(sched *s, uint32_t list) { /* appends the list's sets to s->k
     for (uint32_t k = 0; k < count; k++) sched_u32s_push(s->memory, &s->kept, sets[k]);
 }
 
-/* Instructions whose classes have the same lists share a key. s->keys gets the keys, key_of each instruction's. */
+/* Instructions whose classes have the same lists share a key. s->keys gets the keys, key_of each instruction's.
+ *
+ * A key is: the set inside the node; in bits, the groups whose list is finished anyway, because an instruction of that set waits for the
+ * same one; the lists. */
 static void find_keys(sched *s, uint32_t n, uint32_t **lists, uint32_t *key_of) {
     const uint32_t count = s->first[n + 1] - s->first[n];
     size_t inner = 0;
     sched_words_reset(s->memory, &s->keys, 64);
     for (uint32_t i = 0; i < count; i++) {
-        uint32_t key[SCHED_NODE_GROUPS + 1];
-        key[0] = SCHED_NO_ID; /* the set inside the node */
+        uint32_t key[SCHED_NODE_GROUPS + 2] = {SCHED_NO_ID};
         s->numbers.count = 0;
         for (; inner < s->inner.count && s->inner.data[inner] >> 32 == s->first[n] + i; inner++)
             sched_u32s_push(s->memory, &s->numbers, (uint32_t)s->inner.data[inner]);
         if (s->numbers.count) key[0] = sched_set_numbers(s, n, s->numbers.data, s->numbers.count);
-        for (int g = 0; g < s->group_count; g++) key[g + 1] = s->class_of[g][i] == SCHED_NO_ID ? 0 : lists[g][s->class_of[g][i]];
-        key_of[i] = sched_words_intern(s->memory, &s->keys, key, (size_t)s->group_count + 1);
+        for (int k = 0; k < s->group_count; k++) {
+            const uint32_t *class_of = s->class_of[k];
+            if (class_of[i] == SCHED_NO_ID) continue;
+            key[k + 2] = lists[k][class_of[i]];
+            for (size_t j = 0; j < s->numbers.count; j++) {
+                const uint32_t c = class_of[s->numbers.data[j] - s->first[n]];
+                if (c != SCHED_NO_ID && lists[k][c] == key[k + 2]) key[1] |= (uint32_t)1 << k;
+            }
+        }
+        key_of[i] = sched_words_intern(s->memory, &s->keys, key, (size_t)s->group_count + 2);
     }
+}
+
+/* Puts into s->kept what a key stands for; the known groups' lists only when `all`. */
+static void open_key(sched *s, uint32_t k, bool all) {
+    uint32_t length;
+    const uint32_t *key = sched_words_at(&s->keys, k, &length);
+    s->kept.count = 0;
+    if (key[0] != SCHED_NO_ID) sched_u32s_push(s->memory, &s->kept, key[0]);
+    for (uint32_t g = 2; g < length; g++)
+        if (all || !(key[1] >> (g - 2) & 1)) extend(s, key[g]);
 }
 
 static void make_lists(sched *s, uint32_t n) {
     const uint32_t count = s->first[n + 1] - s->first[n];
-    uint32_t *lists[SCHED_NODE_GROUPS], length;
+    uint32_t *lists[SCHED_NODE_GROUPS];
     if (count > s->key_capacity) s->key_of = ARENA_ARRAY(s->memory, s->key_capacity = count + count / 2, uint32_t);
     for (int g = 0; g < s->group_count; g++) lists[g] = class_lists(s, s->groups[g]);
     order_inside(s, n);
@@ -152,10 +190,7 @@ static void make_lists(sched *s, uint32_t n) {
 
     s->raw_lists.count = 0;
     for (uint32_t k = 0; k < s->keys.count; k++) {
-        const uint32_t *key = sched_words_at(&s->keys, k, &length);
-        s->kept.count = 0;
-        if (key[0] != SCHED_NO_ID) sched_u32s_push(s->memory, &s->kept, key[0]);
-        for (uint32_t g = 1; g < length; g++) extend(s, key[g]);
+        open_key(s, k, true);
         sched_u32s_push(s->memory, &s->raw_lists, sched_list_of(s, s->kept.data, s->kept.count));
     }
     sched_summarise_node(s, n, s->raw_lists.data, s->raw_lists.count);
@@ -170,12 +205,27 @@ static void make_lists(sched *s, uint32_t n) {
     for (uint32_t i = 0; i < count; i++) {
         const uint32_t k = s->key_of[i];
         if (!(s->raw_lists.data[k] & PRUNED)) { /* its first instruction: those before it have their lists */
-            s->kept.count = 0;
-            extend(s, s->raw_lists.data[k]);
+            open_key(s, k, false);
             for (size_t c = 0; c < s->candidates.count; c++) sched_u32s_push(s->memory, &s->kept, s->candidates.data[c]);
             s->raw_lists.data[k] = sched_prune(s, sched_list_of(s, s->kept.data, s->kept.count)) | PRUNED;
         }
         s->list_of[s->first[n] + i] = s->raw_lists.data[k] & ~PRUNED;
+    }
+}
+
+/* The node is done: where its instructions are ordered among themselves, waiting for the last ones is waiting for all. */
+static void find_last(sched *s, uint32_t n) {
+    s->ordered[n] = s->inner.count > 0;
+    if (!s->ordered[n]) return;
+    s->numbers.count = 0;
+    for (uint32_t i = s->first[n]; i < s->first[n + 1]; i++) sched_u32s_push(s->memory, &s->numbers, i);
+    s->whole[n] = sched_set_numbers(s, n, s->numbers.data, reduce(s, n, s->numbers.data, s->numbers.count));
+    s->sets[s->whole[n]].whole = true;
+    for (int k = 0; k < s->group_count; k++) {
+        sched_group *g = s->groups[k];
+        s->numbers.count = 0;
+        for (uint32_t m = 0; m < g->member_begin[g->class_count]; m++) sched_u32s_push(s->memory, &s->numbers, g->members[m]);
+        g->all = sched_set_numbers(s, n, s->numbers.data, reduce(s, n, s->numbers.data, s->numbers.count));
     }
 }
 
@@ -203,11 +253,14 @@ void sched_depend(sched *s) {
     s->before = ARENA_ARRAY(s->memory, s->node_count * s->width, uint64_t);
     s->finished = ARENA_ARRAY(s->memory, s->node_count * s->width, uint64_t);
     s->done = ARENA_ARRAY(s->memory, s->width, uint64_t);
+    s->ordered = ARENA_ARRAY(s->memory, s->node_count, bool);
+    s->mark = ARENA_ARRAY(s->memory, s->instruction_count, uint32_t);
     sched_list_of(s, NULL, 0); /* list 0 is the empty one */
     for (uint32_t n = 0; n < s->node_count && s->status == MT_OK; n++) {
         if (s->first[n] == s->first[n + 1]) continue;
         sched_collect(s, n);
         make_lists(s, n);
+        find_last(s, n);
         for (int g = 0; g < s->group_count; g++) remember(s, s->groups[g]);
     }
 }

@@ -6,8 +6,8 @@
  * Both are sound, not complete. They follow from the lists of N's instructions before pruning, which hold by construction:
  *   - an instruction that waits for all of B knows finished(B); one that waits for a part of B knows before(B);
  *   - before(N) is what all instructions of N know;
- *   - finished(N) is what any instruction of N knows, and finished(B) of every B whose instructions are all waited for by some instruction of N,
- *     no matter by which.
+ *   - finished(N) is what any instruction of N knows, and finished(B) of every B whose instructions are all waited for by some
+ *     instruction of N, no matter by which. Where B's own instructions wait for each other, its last ones are enough.
  *
  * A set is dropped from a list when, going from the latest node to the earliest,
  *   1. its node is in what the sets kept so far know, or
@@ -49,12 +49,21 @@ void sched_summarise_node(sched *s, uint32_t node, const uint32_t *lists, size_t
         add_row(finished, done, s->width);
     }
     sched_sort_u64(s->pairs.data, s->pairs.count);
-    uint32_t of = 0, reached = 0; /* the node whose parts are walked, and where the first gap in it may be */
-    for (size_t i = 0; i < s->pairs.count; i++) {
-        const uint32_t begin = (uint32_t)(s->pairs.data[i] >> 32), end = (uint32_t)s->pairs.data[i];
-        while (begin >= s->first[of + 1]) reached = s->first[++of];
-        if (begin <= reached && end > reached) reached = end;
-        if (reached == s->first[of + 1]) add_row(finished, s->finished + of * s->width, s->width);
+    for (size_t i = 0; i < s->pairs.count;) {
+        uint32_t of = 0, range_count, j = 0; /* the node whose parts are walked; the range of its whole set that may have a gap */
+        for (uint32_t end = s->node_count; end - of > 1;) {
+            const uint32_t middle = of + (end - of) / 2;
+            if (s->first[middle] <= s->pairs.data[i] >> 32) of = middle;
+            else end = middle;
+        }
+        const sched_range *r = sched_set_ranges(s, sched_set_whole(s, of), &range_count);
+        uint32_t reached = r[0].begin;
+        for (; i < s->pairs.count && s->pairs.data[i] >> 32 < s->first[of + 1]; i++)
+            while (j < range_count && s->pairs.data[i] >> 32 <= reached && (uint32_t)s->pairs.data[i] > reached) {
+                if ((uint32_t)s->pairs.data[i] < r[j].end) reached = (uint32_t)s->pairs.data[i];
+                else if (++j < range_count) reached = r[j].begin;
+            }
+        if (j == range_count) add_row(finished, s->finished + of * s->width, s->width);
     }
     finished[node / 64] |= (uint64_t)1 << (node % 64);
 }

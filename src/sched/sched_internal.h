@@ -27,7 +27,7 @@ typedef struct sched_range { uint32_t begin, end; } sched_range; /* numbers, hal
 
 typedef struct sched_set {
     uint32_t node, count; /* instructions */
-    bool whole;           /* all instructions of the node */
+    bool whole;           /* who waits for it waits for all instructions of the node */
     uint32_t stamp;       /* the last node that looked at it, + 1 (prune.c) */
     uint32_t users;       /* distinct lists of instructions that hold it (barrier.c) */
     uint32_t barrier;     /* or SCHED_NO_ID (barrier.c) */
@@ -88,11 +88,13 @@ typedef struct sched {
     /* set.c */
     sched_words set_words, list_words;
     sched_set *sets; size_t set_capacity;
-    uint32_t *whole;             /* by node: its whole set, or SCHED_NO_ID */
+    uint32_t *whole;             /* by node: its whole set, or SCHED_NO_ID until it is asked for */
 
     /* depend.c */
     sched_history *history;      /* by tensor */
     uint32_t *list_of;           /* by number: the list that the instruction waits for */
+    bool *ordered;               /* by node: some of its instructions wait for others of it */
+    uint32_t *mark, mark_stamp;  /* by number */
     sched_group *groups[SCHED_NODE_GROUPS]; /* of the current node */
     uint32_t *class_of[SCHED_NODE_GROUPS];  /* by index in the node: the class, or SCHED_NO_ID */
     int group_count;

@@ -64,7 +64,7 @@ uint32_t sched_words_intern(arena *a, sched_words *w, const uint32_t *words, siz
         if (i->hash == hash && i->length == length && (!length || !memcmp(w->words + i->begin, words, length * sizeof *words)))
             return w->slots[at] - 1;
     }
-    while (w->word_count + length > w->word_capacity) {
+    while (!w->words || w->word_count + length > w->word_capacity) {
         const size_t capacity = w->word_capacity; /* arena_grow copies a full array into one of twice its size */
         w->words = arena_grow(a, w->words, sizeof *w->words, capacity, &w->word_capacity);
     }

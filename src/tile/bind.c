@@ -256,6 +256,7 @@ static mt_status bind_constants(binding *b) {
         if (given && (given->type ? k->value && !type : type))
             return error_set(b->error, MT_E_ARGUMENT, c->tile->name, "constant %s of tile program %s is %s, but %s was given", k->name,
                              c->tile->name, type ? "a type" : "an integer", given->type ? given->type->name : "an integer");
+        if (k->value) check_own_format(c, type_default(c, k->value)); /* the op's text has to name what the default names */
         add_constant(c, k, given);
         tile_constant *out = &c->op->constants[c->op->constant_count - 1];
         out->type = check_own_format(c, out->type);

@@ -168,24 +168,24 @@ static tile_statement *check_store(check *c, const ast_statement *from) {
     const int index = s ? s->index : 0;
     const bool adds = from->op == TILE_ADD;
     tile_statement *out = new_statement(c, from, TILE_STORE);
-    bool good = p != NULL && p->type;
+    bool good = p != NULL && p->type; /* the tensor can be stored to */
     if (!s)
         REPORT(c, from->place, "%s is not known; a store needs a tensor", from->name);
     else if (!p && s->kind != SYMBOL_BROKEN)
         REPORT(c, from->place, "%s is %s; only slices of tensors can be stored to", from->name, check_symbol_text(c, s));
     if (good) {
-        const int classes = p->type == c->f32 || p->type == c->i32 || p->type == c->i64 || !strcmp(p->type->name, "f64") || !strcmp(p->type->name, "u32");
         const char *problem = p->kind == TILE_IN              ? "an input and cannot be written"
                               : tile_format_is_block(p->type) ? "stored in blocks, which cannot be written"
                               : adds && p->kind == TILE_OUT   ? "an output and cannot be read; += needs an inout parameter"
-                              : adds && !classes              ? "of a type without arithmetic; += works on f32, f64, i32, u32 and i64"
+                              : adds && !check_is_arithmetic(c, p->type) ? "of a type without arithmetic; += works on f32, f64, i32, u32 and i64"
                                                               : NULL;
         if (problem) REPORT(c, from->place, "%s is %s", p->name, problem);
         good = !problem;
     }
-    if (p) good &= (out->access = check_access(c, from->place, index, from->items, &out->shape)) != NULL;
+    if (p) out->access = check_access(c, from->place, index, from->items, &out->shape);
     tile_node *value = check_open(c, from->value);
-    if (!good || !(value = expect_type(c, from->value, value, p->type, p->name))) return NULL;
+    if (good) value = expect_type(c, from->value, value, p->type, p->name);
+    if (!good || !out->access || !value) return NULL;
     tile_shape wide;
     if (!check_broadcast(&value->shape, &out->shape, &wide) || !check_same_shape(&wide, &out->shape)) {
         REPORT(c, from->value->place, "a value of shape %s does not fit the slice of shape %s", check_shape_text(c, &value->shape),
@@ -245,16 +245,10 @@ static tile_statement *check_statement(check *c, const ast_statement *s) {
 }
 
 tile_statement *check_block(check *c, const ast_statement *first) {
-    if (first && c->depth == TILE_DEPTH) { /* a long chain of else if; the parser bounds the rest */
-        REPORT(c, first->place, "statements are nested deeper than %d levels", TILE_DEPTH);
-        return NULL;
-    }
-    c->depth++;
     const size_t scope = c->symbol_count;
     tile_statement *block = NULL, **out = &block;
     for (const ast_statement *s = first; s; s = s->next)
         if ((*out = check_statement(c, s))) out = &(*out)->next;
     close_scope(c, scope);
-    c->depth--;
     return block;
 }

@@ -2,7 +2,9 @@
  * together; check.c types statements; typing.c types expressions; slice.c types slices; fold.c computes with constants.
  *
  * An error is reported once, where it is: the function that meets it reports it and returns NULL (or false), and NULL goes up
- * without further words. A name whose declaration failed is known as SYMBOL_BROKEN, whose uses are silent, too. */
+ * without further words. A name whose declaration failed is known as SYMBOL_BROKEN, whose uses are silent, too.
+ *
+ * All of this recurses over the tree it reads and the tree it builds; the parser bounds their height (PARSE_DEPTH_LIMIT). */
 #ifndef TILE_CHECK_H
 #define TILE_CHECK_H
 
@@ -10,8 +12,7 @@
 
 enum {
     TILE_VARIABLES = 1024, /* of one op; the access summary keeps what it knows of each on its stack */
-    TILE_LOOPS = 256,
-    TILE_DEPTH = 200       /* of nested statements; the parser bounds the height of expressions */
+    TILE_LOOPS = 256
 };
 #define TILE_ELEMENT_LIMIT ((int64_t)1 << 24) /* of one tile */
 #define TILE_EXTENT_LIMIT ((int64_t)1 << 40)  /* of one dimension of a tensor */
@@ -56,7 +57,6 @@ typedef struct check {
     const tile_format **formats; /* block formats used: the op's own copies */
     size_t format_count, format_capacity;
     bool in_header; /* extents and axis counts: integers known before an instruction runs */
-    int depth; /* of nested statements */
     const tile_format *f32, *i32, *i64, *boolean;
 } check;
 
@@ -92,6 +92,8 @@ bool check_constant(check *c, const ast_expr *e, const char *what, int64_t least
 bool check_shape(check *c, ast_place at, const ast_expr *extents, tile_shape *out);
 /* `op` on checked operands (b NULL for unary ones); a or b NULL gives NULL. */
 tile_node *check_operator(check *c, ast_place at, tile_operator op, tile_node *a, tile_node *b);
+/* f32, f64, i32, u32, i64. */
+bool check_is_arithmetic(const check *c, const tile_format *t);
 tile_node *check_node(check *c, ast_place at, tile_node_kind kind, const tile_format *type, const tile_shape *shape);
 /* Stretches n to `shape`, which it must fit. NULL after an error; `what` says whose shape that is. */
 tile_node *check_stretch(check *c, ast_place at, tile_node *n, const tile_shape *shape, const char *what);

@@ -1,5 +1,5 @@
-/* Computes the elements of a block by walking the format's value. Every operation is one f32 or i32 operation, in the order
- * written; nothing is fused, so the result is the same bits everywhere. */
+/* Computes the elements of a block by walking the format's value. Every operation is one f32 or i32 operation, in the
+ * order written; nothing is fused, so the result is the same bits everywhere. */
 #include "tile/format.h"
 
 #include <math.h>
@@ -94,7 +94,8 @@ static format_value load(const walk *w, const tile_node *n, int32_t element) {
 
 static format_value evaluate(const walk *w, const tile_node *n) {
     switch (n->kind) {
-    case TILE_CONST: return is_float(n) ? (format_value){.f = (float)n->value.f} : (format_value){.i = (int32_t)n->value.i};
+    case TILE_CONST:
+        return is_float(n) ? (format_value){.f = (float)n->value.f} : (format_value){.i = (int32_t)n->value.i};
     case TILE_FORMAT_INDEX: return (format_value){.i = w->index};
     case TILE_FIELD: return load(w, n, evaluate(w, n->a).i);
     case TILE_CAST: return format_cast(n, evaluate(w, n->a));

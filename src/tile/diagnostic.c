@@ -46,7 +46,8 @@ void ast_report(ast_reporter *r, ast_place at, const char *format, ...) {
     const bool is_first = r->count++ == 0;
     tile_diagnostics *d = r->diagnostics;
     const int before = d ? d->count++ : SHOWN_ERRORS;
-    if (before == SHOWN_ERRORS && d) text_printf(&d->text, "%s: more errors follow; the first %d are shown\n", r->path, SHOWN_ERRORS);
+    if (before == SHOWN_ERRORS && d)
+        text_printf(&d->text, "%s: more errors follow; the first %d are shown\n", r->path, SHOWN_ERRORS);
     if (!is_first && before >= SHOWN_ERRORS) return;
 
     text one = {0}; /* what is wrong, the line, the caret */
@@ -58,8 +59,10 @@ void ast_report(ast_reporter *r, ast_place at, const char *format, ...) {
     append_line(&one, r, at);
     if (before < SHOWN_ERRORS) {
         text_printf(&d->text, "%s:%d:%d: error: ", r->path, at.line, at.column);
-        if (one.failed) d->text.failed = true;
-        else text_append(&d->text, one.data, one.length);
+        if (one.failed)
+            d->text.failed = true;
+        else
+            text_append(&d->text, one.data, one.length);
         text_string(&d->text, "\n");
     }
     if (is_first && r->first) {

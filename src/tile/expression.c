@@ -24,7 +24,8 @@ void parse_advance(parser *p) {
 
 bool parse_at_word(const parser *p, const char *word) {
     const size_t length = strlen(word);
-    return parse_at(p, LEX_NAME) && p->token.end - p->token.begin == length && !memcmp(p->text + p->token.begin, word, length);
+    return parse_at(p, LEX_NAME) && p->token.end - p->token.begin == length &&
+           !memcmp(p->text + p->token.begin, word, length);
 }
 
 bool parse_accept(parser *p, lex_kind kind) {
@@ -38,11 +39,13 @@ void parse_unexpected(parser *p, const char *expected) {
     const bool ends = before->kind != LEX_END && (t->kind == LEX_END || (t->begin != p->start && !parse_continues(p)));
     const ast_place end = {before->place.line, before->place.column + (int)(before->end - before->begin)};
     if (ends || t->kind == LEX_END)
-        parse_fail(p, ends ? end : t->place, "expected %s, found the end of the %s", expected, t->kind == LEX_END ? "file" : "line");
+        parse_fail(p, ends ? end : t->place, "expected %s, found the end of the %s", expected,
+                   t->kind == LEX_END ? "file" : "line");
     else if (t->kind == LEX_BAD)
         parse_fail(p, t->place, "%s", t->problem);
     else
-        parse_fail(p, t->place, "expected %s, found '%.*s'", expected, (int)min_i64((int64_t)(t->end - t->begin), 40), p->text + t->begin);
+        parse_fail(p, t->place, "expected %s, found '%.*s'", expected, (int)min_i64((int64_t)(t->end - t->begin), 40),
+                   p->text + t->begin);
 }
 
 bool parse_expect(parser *p, lex_kind kind, const char *where) {
@@ -98,11 +101,23 @@ static ast_expr *new_expr(parser *p, ast_kind kind, ast_place place) {
 static ast_expr *with_height(parser *p, ast_expr *e, int below) {
     p->height = below + 1;
     if (p->height <= PARSE_DEPTH_LIMIT) return e;
-    parse_fail(p, e->place, "this expression has more than %d operations one upon another; give parts of it names", PARSE_DEPTH_LIMIT);
+    parse_fail(p, e->place, "this expression has more than %d operations one upon another; give parts of it names",
+               PARSE_DEPTH_LIMIT);
     return NULL;
 }
 
-enum { LEVEL_OR = 1, LEVEL_AND, LEVEL_NOT, LEVEL_COMPARE, LEVEL_BIT_OR, LEVEL_BIT_XOR, LEVEL_BIT_AND, LEVEL_SHIFT, LEVEL_ADD, LEVEL_MULTIPLY };
+enum {
+    LEVEL_OR = 1,
+    LEVEL_AND,
+    LEVEL_NOT,
+    LEVEL_COMPARE,
+    LEVEL_BIT_OR,
+    LEVEL_BIT_XOR,
+    LEVEL_BIT_AND,
+    LEVEL_SHIFT,
+    LEVEL_ADD,
+    LEVEL_MULTIPLY
+};
 
 static ast_expr *parse_binary(parser *p, int level);
 
@@ -207,9 +222,7 @@ static ast_expr *parse_primary(parser *p) {
         parse_open(p);
         e = parse_expr(p);
         return e && parse_close(p, LEX_PAREN_END, "") ? e : NULL;
-    default:
-        parse_unexpected(p, "an expression");
-        return NULL;
+    default: parse_unexpected(p, "an expression"); return NULL;
     }
     parse_advance(p);
     return with_height(p, e, 0);
@@ -274,7 +287,10 @@ static ast_expr *parse_unary(parser *p) {
     return e;
 }
 
-typedef struct binary { int level; tile_operator op; } binary;
+typedef struct binary {
+    int level;
+    tile_operator op;
+} binary;
 
 static binary binary_of(lex_kind kind) { /* level 0: none */
     switch (kind) {
@@ -336,4 +352,3 @@ static ast_expr *parse_binary(parser *p, int level) {
 }
 
 ast_expr *parse_expr(parser *p) { return parse_binary(p, LEVEL_OR); }
-

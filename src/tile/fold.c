@@ -57,7 +57,7 @@ bool check_adapt(check *c, tile_node *n, const tile_format *type) {
         if (!is_integer(type)) n->value.f = rounded(type->scalar, (double)n->value.i);
     } else {
         if (is_integer(type)) {
-            REPORT(c, at, "%g is not an integer, and %s is expected here", n->value.f, type->name);
+            REPORT(c, at, "%g is a float literal, and %s is expected here", n->value.f, type->name);
             return false;
         }
         n->value.f = rounded(type->scalar, n->value.f);

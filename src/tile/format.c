@@ -1,15 +1,17 @@
 /* Makes a format of its declaration: lays out the fields, types the value and inlines the functions it calls.
  *
  * A function is typed once where it is declared, with an unknown index, which reports its errors, and again at every
- * call with the call's arguments in the place of its indices. A body that is called can only hold what is known to be right.
- * Since a call can use its arguments many times and calls nest, the tree may grow exponentially; the count of nodes is
- * limited, also over all formats of a file, and so is the depth.
+ * call with the call's arguments in the place of its indices. A body that is called can only hold what is known to be
+ * right. Since a call can use its arguments many times and calls nest, the tree may grow exponentially; the count of
+ * nodes is limited, also over all formats of a file, and so is the depth.
  *
- * Types: bool, i32, f32. Where i32 meets f32 a cast is inserted. Operations on constants are computed here, except those that
- * have no result (a division by zero): they are left to the proof (prove.c), which knows whether they are ever evaluated. */
+ * Types: bool, i32, f32. Where i32 meets f32 a cast is inserted. Operations on constants are computed here, except
+ * those that have no result (a division by zero): they are left to the proof (prove.c), which knows whether they are
+ * ever evaluated. */
 #include "tile/format.h"
 
 #include <math.h>
+#include <stdio.h>
 
 enum { DEPTH_LIMIT = 1000, INDEX_LIMIT = 8 };
 
@@ -18,7 +20,7 @@ typedef struct builder {
     ast_reporter *report;
     const tile_format *i32, *f32, *boolean;
     tile_format *format;
-    map names;                       /* of the members declared so far, to their place in `members` */
+    map names; /* of the members declared so far, to their place in `members` */
     const format_member *members[2 * FORMAT_FIELD_LIMIT];
     int field[2 * FORMAT_FIELD_LIMIT]; /* the field a member is; -1 for functions, -2 for functions with errors */
     int member_count;
@@ -32,7 +34,16 @@ typedef struct scope { /* what a function's indices stand for */
     tile_node *values[INDEX_LIMIT];
 } scope;
 
-#define REPORT(b, at, ...) ast_report((b)->report, (at), __VA_ARGS__)
+/* Reports an error; always false. */
+static bool PRINTF_LIKE(3, 4) wrong(builder *b, ast_place at, const char *format, ...) {
+    char message[512];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(message, sizeof message, format, arguments);
+    va_end(arguments);
+    ast_report(b->report, at, "%s", message);
+    return false;
+}
 
 static tile_node *type_expr(builder *b, const scope *s, const ast_expr *e);
 
@@ -72,15 +83,18 @@ static format_value value_of(const builder *b, const tile_node *n) {
 
 static tile_node *constant(builder *b, const tile_node *n, format_value v) {
     tile_node *c = new_node(b, (ast_place){n->line, n->column}, TILE_CONST, n->type);
-    if (n->type == b->f32) c->value.f = v.f;
-    else c->value.i = v.i;
+    if (n->type == b->f32)
+        c->value.f = v.f;
+    else
+        c->value.i = v.i;
     return c;
 }
 
 /* Whether format_operate may be asked for it. A NaN is left to be computed: constants are numbers. */
 static bool folds(const builder *b, const tile_node *n) {
     if (!is_const(n->a) || !is_const(n->b)) return false;
-    if (n->a->type == b->f32) return n->type != b->f32 || !isnan(format_operate(n, value_of(b, n->a), value_of(b, n->b ? n->b : n->a)).f);
+    if (n->a->type == b->f32)
+        return n->type != b->f32 || !isnan(format_operate(n, value_of(b, n->a), value_of(b, n->b ? n->b : n->a)).f);
     switch (n->op) {
     case TILE_DIV:
     case TILE_MOD:
@@ -91,7 +105,8 @@ static bool folds(const builder *b, const tile_node *n) {
     }
 }
 
-static tile_node *elementwise(builder *b, ast_place at, tile_operator op, const tile_format *type, tile_node *x, tile_node *y) {
+static tile_node *elementwise(builder *b, ast_place at, tile_operator op, const tile_format *type, tile_node *x,
+                              tile_node *y) {
     tile_node *n = new_node(b, at, TILE_ELEMENTWISE, type);
     n->op = op;
     n->a = x;
@@ -113,8 +128,7 @@ static ast_place place_of(const tile_node *n) { return (ast_place){n->line, n->c
 static bool unify(builder *b, ast_place at, tile_node **x, tile_node **y) {
     const tile_format *tx = (*x)->type, *ty = (*y)->type;
     if (tx != ty && (tx == b->boolean || ty == b->boolean)) {
-        REPORT(b, at, "expected operands of one type, found %s and %s", tx->name, ty->name);
-        return false;
+        return wrong(b, at, "expected operands of one type, found %s and %s", tx->name, ty->name);
     }
     if (tx == b->f32) *y = cast(b, place_of(*y), *y, b->f32);
     if (ty == b->f32) *x = cast(b, place_of(*x), *x, b->f32);
@@ -128,12 +142,15 @@ enum { ON_BOOL = 1, ON_I32 = 2, ON_F32 = 4 };
 /* What an operator of the language works on here; 0 for those that have no place in a format. */
 static int operands_of(tile_operator op) {
     switch (op) {
+    /* clang-format off */
     case TILE_AND: case TILE_OR: case TILE_NOT: return ON_BOOL;
-    case TILE_BIT_AND: case TILE_BIT_OR: case TILE_BIT_XOR: case TILE_SHL: case TILE_SHR: case TILE_MOD: case TILE_CEIL_DIV: return ON_I32;
+    case TILE_BIT_AND: case TILE_BIT_OR: case TILE_BIT_XOR: case TILE_SHL: case TILE_SHR: case TILE_MOD:
+    case TILE_CEIL_DIV: return ON_I32;
     case TILE_SQRT: case TILE_FLOOR: case TILE_CEIL: case TILE_ROUND: return ON_F32;
-    case TILE_NEG: case TILE_ABS: case TILE_ADD: case TILE_SUB: case TILE_MUL: case TILE_DIV: case TILE_MIN: case TILE_MAX: return ON_I32 | ON_F32;
-    case TILE_LT: case TILE_LE: case TILE_GT: case TILE_GE: return ON_I32 | ON_F32;
+    case TILE_NEG: case TILE_ABS: case TILE_ADD: case TILE_SUB: case TILE_MUL: case TILE_DIV: case TILE_MIN:
+    case TILE_MAX: case TILE_LT: case TILE_LE: case TILE_GT: case TILE_GE: return ON_I32 | ON_F32;
     case TILE_EQ: case TILE_NE: return ON_BOOL | ON_I32 | ON_F32;
+    /* clang-format on */
     default: return 0;
     }
 }
@@ -146,7 +163,7 @@ static tile_node *operate(builder *b, ast_place at, tile_operator op, const char
     const int type = x->type == b->boolean ? ON_BOOL : x->type == b->i32 ? ON_I32 : ON_F32;
     if (!(type & allowed)) {
         static const char *const wanted[] = {"", "bool", "i32", "", "f32", "", "i32 or f32"};
-        REPORT(b, at, "'%s' works on %s here, found %s", name, wanted[allowed], x->type->name);
+        wrong(b, at, "'%s' works on %s here, found %s", name, wanted[allowed], x->type->name);
         return NULL;
     }
     return elementwise(b, at, op, op >= TILE_EQ && op <= TILE_GE ? b->boolean : x->type, x, y);
@@ -154,7 +171,7 @@ static tile_node *operate(builder *b, ast_place at, tile_operator op, const char
 
 static tile_node *where(builder *b, ast_place at, tile_node *c, tile_node *x, tile_node *y) {
     if (c->type != b->boolean) {
-        REPORT(b, place_of(c), "expected a bool as the condition of where, found %s", c->type->name);
+        wrong(b, place_of(c), "expected a bool as the condition of where, found %s", c->type->name);
         return NULL;
     }
     if (!unify(b, at, &x, &y)) return NULL;
@@ -166,28 +183,35 @@ static tile_node *where(builder *b, ast_place at, tile_node *c, tile_node *x, ti
     return n;
 }
 
+/* clang-format off */
 static const struct { const char *name; int arity; tile_operator op; } functions[] = {
-    {"abs", 1, TILE_ABS}, {"ceil", 1, TILE_CEIL}, {"floor", 1, TILE_FLOOR}, {"max", 2, TILE_MAX}, {"min", 2, TILE_MIN},
-    {"round", 1, TILE_ROUND}, {"sqrt", 1, TILE_SQRT}, {"where", 3, TILE_OPERATOR_COUNT}, {"f32", 1, TILE_OPERATOR_COUNT}, {"i32", 1, TILE_OPERATOR_COUNT},
+    {"abs", 1, TILE_ABS}, {"ceil", 1, TILE_CEIL}, {"floor", 1, TILE_FLOOR}, {"round", 1, TILE_ROUND},
+    {"sqrt", 1, TILE_SQRT}, {"max", 2, TILE_MAX}, {"min", 2, TILE_MIN}, {"where", 3, TILE_OPERATOR_COUNT},
+    {"f32", 1, TILE_OPERATOR_COUNT}, {"i32", 1, TILE_OPERATOR_COUNT},
 };
+/* clang-format on */
 
 static tile_node *type_call(builder *b, const scope *s, const ast_expr *e) {
     size_t f = 0;
     while (f < COUNT_OF(functions) && strcmp(functions[f].name, e->name)) f++;
     if (f == COUNT_OF(functions) || e->shape || e->axis) {
-        REPORT(b, e->place, "expected a function that formats have (abs, ceil, floor, max, min, round, sqrt, where, f32, i32), found '%s'%s", e->name,
-               f < COUNT_OF(functions) ? " with a shape or an axis" : "");
+        wrong(b, e->place,
+              "expected a function that formats have (abs, ceil, floor, max, min, round, sqrt, where, f32, i32), found "
+              "'%s'%s",
+              e->name, f < COUNT_OF(functions) ? " with a shape or an axis" : "");
         return NULL;
     }
     int count = 0;
     for (const ast_expr *x = e->arguments; x; x = x->next) count++;
     if (count != functions[f].arity) {
-        REPORT(b, e->place, "%s takes %d argument%s, found %d", e->name, functions[f].arity, functions[f].arity > 1 ? "s" : "", count);
+        wrong(b, e->place, "%s takes %d argument%s, found %d", e->name, functions[f].arity,
+              functions[f].arity > 1 ? "s" : "", count);
         return NULL;
     }
     const ast_expr *first = e->arguments;
     tile_node *x[3] = {NULL};
-    if (functions[f].op == TILE_CEIL && first->kind == AST_BINARY && first->op == TILE_DIV) { /* of integers: the ceiling division */
+    const bool of_quotient = functions[f].op == TILE_CEIL && first->kind == AST_BINARY && first->op == TILE_DIV;
+    if (of_quotient) { /* of two integers: the ceiling division */
         tile_node *n = type_expr(b, s, first->a), *d = n ? type_expr(b, s, first->b) : NULL;
         if (!d) return NULL;
         if (n->type == b->i32 && d->type == b->i32) return operate(b, e->place, TILE_CEIL_DIV, "ceil", n, d);
@@ -208,7 +232,7 @@ static tile_node *type_call(builder *b, const scope *s, const ast_expr *e) {
 
 static tile_node *type_integer(builder *b, ast_place at, int64_t value, bool negative) {
     if (value > (int64_t)INT32_MAX + negative) {
-        REPORT(b, at, "this integer does not fit in i32");
+        wrong(b, at, "this integer does not fit in i32");
         return NULL;
     }
     return new_integer(b, at, b->i32, negative ? -value : value);
@@ -216,7 +240,7 @@ static tile_node *type_integer(builder *b, ast_place at, int64_t value, bool neg
 
 static int find_member(builder *b, const ast_expr *name) {
     const int64_t m = map_get(&b->names, name->name, strlen(name->name));
-    if (m < 0) REPORT(b, name->place, "there is no field, function or index '%s' declared above", name->name);
+    if (m < 0) wrong(b, name->place, "there is no field, function or index '%s' declared above", name->name);
     return (int)m;
 }
 
@@ -227,7 +251,7 @@ static tile_node *type_name(builder *b, const scope *s, const ast_expr *e) {
     const int m = find_member(b, e);
     if (m < 0 || b->field[m] == -2) return NULL;
     if (b->members[m]->count >= 0 || b->members[m]->indices) {
-        REPORT(b, e->place, "expected an index behind '%s', as in %s[i]", e->name, e->name);
+        wrong(b, e->place, "expected an index behind '%s', as in %s[i]", e->name, e->name);
         return NULL;
     }
     const tile_field *field = &b->format->body->fields[b->field[m]];
@@ -240,7 +264,7 @@ static tile_node *type_name(builder *b, const scope *s, const ast_expr *e) {
 /* An element of a field, or a call of a function. */
 static tile_node *type_slice(builder *b, const scope *s, const ast_expr *e) {
     if (e->a->kind != AST_NAME) {
-        REPORT(b, e->place, "only fields and functions have indices");
+        wrong(b, e->place, "only fields and functions have indices");
         return NULL;
     }
     const int m = find_member(b, e->a);
@@ -252,19 +276,21 @@ static tile_node *type_slice(builder *b, const scope *s, const ast_expr *e) {
     bool good = true;
     for (const ast_item *i = e->items; i; i = i->next, count++) {
         if (!i->start || i->size) {
-            REPORT(b, i->place, "expected one index, not a range");
+            wrong(b, i->place, "expected one index, not a range");
             return NULL;
         }
         tile_node *x = type_expr(b, s, i->start);
         if (x && x->type != b->i32) {
-            REPORT(b, i->start->place, "expected an index of type i32, found %s", x->type->name);
+            wrong(b, i->start->place, "expected an index of type i32, found %s", x->type->name);
             x = NULL;
         }
         good = good && x;
         if (count < INDEX_LIMIT) inner.values[count] = x;
     }
     if (count != wanted) {
-        REPORT(b, e->place, wanted ? "'%s' takes %d ind%s, found %d" : "'%s' has no elements; expected no index behind it", e->a->name, wanted, wanted > 1 ? "ices" : "ex", count);
+        wrong(b, e->place,
+              wanted ? "'%s' takes %d ind%s, found %d" : "'%s' has no elements; expected no index behind it",
+              e->a->name, wanted, wanted > 1 ? "ices" : "ex", count);
         return NULL;
     }
     if (!good || b->field[m] == -2) return NULL;
@@ -278,7 +304,7 @@ static tile_node *type_slice(builder *b, const scope *s, const ast_expr *e) {
 
 static tile_node *type_number(builder *b, const ast_expr *e) {
     if (isinf((float)e->number) && !isinf(e->number)) {
-        REPORT(b, e->place, "this number does not fit in f32");
+        wrong(b, e->place, "this number does not fit in f32");
         return NULL;
     }
     tile_node *n = new_node(b, e->place, TILE_CONST, b->f32);
@@ -303,7 +329,7 @@ static tile_node *type_node(builder *b, const scope *s, const ast_expr *e) {
         tile_node *x = type_expr(b, s, e->a), *y = type_expr(b, s, e->b);
         return x && y ? operate(b, e->place, e->op, tile_operator_text(e->op), x, y) : NULL;
     }
-    default: REPORT(b, e->place, "a format has no transposes"); return NULL;
+    default: wrong(b, e->place, "a format has no transposes"); return NULL;
     }
 }
 
@@ -322,14 +348,18 @@ static tile_node *type_expr(builder *b, const scope *s, const ast_expr *e) {
 static bool add_field(builder *b, const format_member *m, int *bits) {
     tile_format_body *body = b->format->body;
     const tile_format *type = tile_format_scalar(m->type, strlen(m->type));
-    if (!type) return REPORT(b, m->type_place, "expected a scalar type, found '%s'", m->type), false;
-    if (type->bits > 32) return REPORT(b, m->type_place, "expected a type of up to 32 bits, found '%s'", m->type), false;
-    if (!strcmp(m->name, "value")) return REPORT(b, m->place, "'value' is the function that gives the elements, as in value[i] = ..."), false;
+    if (!type) return wrong(b, m->type_place, "expected a scalar type, found '%s'", m->type);
+    if (type->bits > 32) return wrong(b, m->type_place, "expected a type of up to 32 bits, found '%s'", m->type);
+    if (!strcmp(m->name, "value"))
+        return wrong(b, m->place, "'value' is the function that gives the elements, as in value[i] = ...");
     if (m->count == 0 || m->count > FORMAT_COUNT_LIMIT)
-        return REPORT(b, m->count_place, "a field has 1 to %d elements, found %lld", FORMAT_COUNT_LIMIT, (long long)m->count), false;
-    if (body->field_count == FORMAT_FIELD_LIMIT) return REPORT(b, m->place, "a format has up to %d fields", FORMAT_FIELD_LIMIT), false;
+        return wrong(b, m->count_place, "a field has 1 to %d elements, found %lld", FORMAT_COUNT_LIMIT,
+                     (long long)m->count);
+    if (body->field_count == FORMAT_FIELD_LIMIT)
+        return wrong(b, m->place, "a format has up to %d fields", FORMAT_FIELD_LIMIT);
     b->field[b->member_count] = body->field_count;
-    body->fields[body->field_count++] = (tile_field){.name = m->name, .type = type, .count = m->count < 0 ? 1 : (int)m->count, .bit_offset = *bits};
+    body->fields[body->field_count++] =
+        (tile_field){.name = m->name, .type = type, .count = m->count < 0 ? 1 : (int)m->count, .bit_offset = *bits};
     *bits += (m->count < 0 ? 1 : (int)m->count) * type->bits;
     return true;
 }
@@ -344,14 +374,20 @@ static bool add_function(builder *b, const format_member *m) {
     for (const format_index *i = m->indices; i; i = i->next, count++) {
         const size_t length = strlen(i->name);
         if (map_get(&names, i->name, length) >= 0 || map_get(&b->names, i->name, length) >= 0)
-            good = (REPORT(b, i->place, "'%s' is declared twice", i->name), false);
+            good = wrong(b, i->place, "'%s' is declared twice", i->name);
         map_put(b->memory, &names, i->name, length, count);
-        if (count < INDEX_LIMIT) s.values[count] = new_node(b, i->place, TILE_FORMAT_INDEX, b->i32);
-        else good = (REPORT(b, i->place, "a function has up to %d indices", INDEX_LIMIT), false);
+        if (count < INDEX_LIMIT)
+            s.values[count] = new_node(b, i->place, TILE_FORMAT_INDEX, b->i32);
+        else
+            good = wrong(b, i->place, "a function has up to %d indices", INDEX_LIMIT);
     }
-    if (is_value && count != 1) good = (REPORT(b, m->place, "value has one index, as in value[i]; found %d", count), false);
+    if (is_value && count != 1)
+        good = (wrong(b, m->place, "value has one index, as in value[i]; found %d", count), false);
     tile_node *n = good ? type_expr(b, &s, m->value) : NULL;
-    if (n && is_value && n->type == b->boolean) n = (REPORT(b, m->value->place, "expected a number, found a bool"), NULL);
+    if (n && is_value && n->type == b->boolean) {
+        wrong(b, m->value->place, "expected a number, found a bool");
+        n = NULL;
+    }
     if (n && is_value) b->format->body->value = cast(b, place_of(n), n, b->f32);
     b->field[b->member_count] = n ? -1 : -2;
     return n != NULL;
@@ -363,15 +399,14 @@ static bool add_members(builder *b, const format_declaration *d, int *bits) {
         const size_t length = strlen(m->name);
         const int64_t other = map_get(&b->names, m->name, length);
         if (complete) {
-            REPORT(b, m->place, "expected nothing behind value[i]");
-            return false;
+            return wrong(b, m->place, "expected nothing behind value[i]");
         }
         if (b->member_count == COUNT_OF(b->members)) {
-            REPORT(b, m->place, "a format has up to %zu fields and functions", COUNT_OF(b->members));
-            return false;
+            return wrong(b, m->place, "a format has up to %zu fields and functions", COUNT_OF(b->members));
         }
         if (other >= 0) {
-            REPORT(b, m->place, "'%s' is declared twice; the other one is on line %d", m->name, b->members[other]->place.line);
+            wrong(b, m->place, "'%s' is declared twice; the other one is on line %d", m->name,
+                  b->members[other]->place.line);
             good = false;
             continue;
         }
@@ -383,7 +418,8 @@ static bool add_members(builder *b, const format_declaration *d, int *bits) {
         }
         map_put(b->memory, &b->names, m->name, length, b->member_count++);
     }
-    if (!complete && !b->exhausted) REPORT(b, d->end_place, "expected value[i] = ... at the end of format '%s'", d->name);
+    if (!complete && !b->exhausted)
+        wrong(b, d->end_place, "expected value[i] = ... at the end of format '%s'", d->name);
     return good && complete;
 }
 
@@ -401,15 +437,21 @@ tile_format *format_build(arena *memory, ast_reporter *report, const format_decl
     f->body->text = d->text;
     f->body->doc = d->doc;
     bool good = true;
-    if (!d->block_place.line) good = (REPORT(b, d->place, "expected the size of a block in format '%s', as in block 32", d->name), false);
+    if (!d->block_place.line)
+        good = wrong(b, d->place, "expected the size of a block in format '%s', as in block 32", d->name);
     else if (d->block < 1 || d->block > FORMAT_BLOCK_LIMIT)
-        good = (REPORT(b, d->block_place, "a block has 1 to %d elements, found %lld", FORMAT_BLOCK_LIMIT, (long long)d->block), false);
+        good = wrong(b, d->block_place, "a block has 1 to %d elements, found %lld", FORMAT_BLOCK_LIMIT,
+                     (long long)d->block);
     f->block = (int)d->block;
     good = add_members(b, d, &f->bits) && good;
     *budget -= b->nodes;
     if (b->exhausted)
-        good = (REPORT(b, d->place, "format '%s' is too large: with functions inlined a format has up to %d operations, all formats of a file up to %d",
-                       d->name, FORMAT_NODE_LIMIT, FORMAT_BUDGET), false);
-    if (good && f->bits % 8) good = (REPORT(b, d->place, "the fields of format '%s' take %d bits, which is no whole number of bytes", d->name, f->bits), false);
+        good = wrong(b, d->place,
+                     "format '%s' is too large: with functions inlined a format has up to %d operations, all formats "
+                     "of a file up to %d",
+                     d->name, FORMAT_NODE_LIMIT, FORMAT_BUDGET);
+    if (good && f->bits % 8)
+        good = wrong(b, d->place, "the fields of format '%s' take %d bits, which is no whole number of bytes", d->name,
+                     f->bits);
     return good && format_prove(report, f) ? f : NULL;
 }

@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+/* clang-format off */
 static const struct { const char *text; size_t length; lex_kind kind; } signs[] = {
 #define X(name, text) {text, sizeof text - 1, LEX_##name},
     LEX_SIGNS(X)
@@ -23,6 +24,7 @@ const char *lex_kind_text(lex_kind kind) {
     };
     return texts[kind];
 }
+/* clang-format on */
 
 lexer lex_open(const char *source, size_t length) { return (lexer){.text = source, .length = length, .line = 1}; }
 
@@ -38,7 +40,7 @@ static int peek(const lexer *l, size_t ahead) {
  * Stops at a control character inside a comment, too, which the caller reports. */
 static void skip_blanks(lexer *l, lex_token *t) {
     bool line_is_blank = l->position == 0; /* so far */
-    int doc_line = 0; /* the line where the comment block at doc_begin .. doc_end ends */
+    int doc_line = 0;                      /* the line where the comment block at doc_begin .. doc_end ends */
     for (int c; l->position < l->length; l->position++) {
         c = peek(l, 0);
         if (c == '\n') {
@@ -47,7 +49,8 @@ static void skip_blanks(lexer *l, lex_token *t) {
             line_is_blank = t->starts_line = true;
         } else if (c == '/' && peek(l, 1) == '/') {
             const size_t begin = l->position;
-            while (l->position < l->length && ((c = peek(l, 0)) == '\t' || c == '\r' || (c >= ' ' && c != 127))) l->position++;
+            while (l->position < l->length && ((c = peek(l, 0)) == '\t' || c == '\r' || (c >= ' ' && c != 127)))
+                l->position++;
             if (line_is_blank) {
                 if (doc_line != l->line - 1) t->doc_begin = begin;
                 t->doc_end = l->position;
@@ -77,7 +80,9 @@ static void bad(lex_token *t, const char *problem) {
     t->problem = problem;
 }
 
-static int digit_value(int c) { return is_digit(c) ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : 99; }
+static int digit_value(int c) {
+    return is_digit(c) ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : 99;
+}
 
 /* 12, 0x1f, 1.5, 1e-5, 1.5e3. A point belongs to the number only when a digit follows: 0..n is a range. */
 static void lex_number(lexer *l, lex_token *t) {
@@ -86,7 +91,8 @@ static void lex_number(lexer *l, lex_token *t) {
     t->kind = LEX_INTEGER;
     bool overflow = false;
     for (int digit; (digit = digit_value(peek(l, 0))) < base; l->position++)
-        overflow |= __builtin_mul_overflow(t->integer, base, &t->integer) || __builtin_add_overflow(t->integer, digit, &t->integer);
+        overflow |= __builtin_mul_overflow(t->integer, base, &t->integer) ||
+                    __builtin_add_overflow(t->integer, digit, &t->integer);
     if (base == 10) {
         if (peek(l, 0) == '.' && is_digit(peek(l, 1))) {
             t->kind = LEX_FLOAT;
@@ -121,7 +127,8 @@ static void lex_name(lexer *l, lex_token *t) {
 
 static void lex_sign(lexer *l, lex_token *t) {
     for (size_t i = 0; i < COUNT_OF(signs); i++)
-        if (l->length - l->position >= signs[i].length && !memcmp(signs[i].text, l->text + l->position, signs[i].length)) {
+        if (l->length - l->position >= signs[i].length &&
+            !memcmp(signs[i].text, l->text + l->position, signs[i].length)) {
             t->kind = signs[i].kind;
             l->position += signs[i].length;
             return;
@@ -132,7 +139,8 @@ static void lex_sign(lexer *l, lex_token *t) {
         bad(t, "characters outside ASCII are allowed in comments only");
     } else {
         l->position++;
-        bad(t, c < ' ' || c == 127 ? "control characters are not allowed" : "this character has no meaning in the tile language");
+        bad(t, c < ' ' || c == 127 ? "control characters are not allowed"
+                                   : "this character has no meaning in the tile language");
     }
 }
 

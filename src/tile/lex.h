@@ -4,7 +4,9 @@
 
 #include "tile/ast.h"
 
-/* Reserved words. What else the grammar names (out, live, stream, block, ...) is a word only where the grammar asks for it. */
+/* clang-format off */
+/* Reserved words. What else the grammar names (out, live, stream, block, ...) is a word only where the grammar asks for
+ * it. */
 #define LEX_WORDS(X)                                                                                                   \
     X(TILE, "tile") X(FORMAT, "format") X(OVER, "over") X(TUNE, "tune") X(IN, "in") X(FOR, "for") X(IF, "if")          \
     X(ELSE, "else") X(AND, "and") X(OR, "or") X(NOT, "not") X(TRUE, "true") X(FALSE, "false") X(INF, "inf")
@@ -16,6 +18,7 @@
     X(PLUS, "+") X(MINUS, "-") X(STAR, "*") X(SLASH, "/") X(PERCENT, "%") X(AMPERSAND, "&") X(BAR, "|") X(CARET, "^")  \
     X(ASSIGN, "=") X(COLON, ":") X(COMMA, ",") X(SEMICOLON, ";") X(DOT, ".") X(PAREN, "(") X(PAREN_END, ")")           \
     X(BRACKET, "[") X(BRACKET_END, "]") X(BRACE, "{") X(BRACE_END, "}")
+/* clang-format on */
 
 typedef enum lex_kind {
     LEX_END, /* of the text */

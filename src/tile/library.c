@@ -1,4 +1,5 @@
-/* The instruction library: the embedded files, parsed once per process and joined into one; and finding things in files. */
+/* The instruction library: the embedded files, parsed once per process and joined into one; and finding things in
+ * files. */
 #include "tile/library.h"
 
 #include "tile/ast.h"
@@ -7,7 +8,7 @@
 
 static struct {
     pthread_once_t once;
-    tile_file file;       /* the tiles and formats of all files */
+    tile_file file; /* the tiles and formats of all files */
     mt_status status;
     mt_error error;
 } library = {.once = PTHREAD_ONCE_INIT};

@@ -1,14 +1,15 @@
 /* From the text of a .tile file to its syntax tree (docs/language.md), by recursive descent.
  *
- * A function that parses something returns NULL or false after reporting what it expected; its callers pass that on up to the
- * next point of recovery: an element of a bracketed list in a header, a statement, a declaration. There the parser skips to
- * where the next one begins. Two errors are never reported at one place.
+ * A function that parses something returns NULL or false after reporting what it expected; its callers pass that on up
+ * to the next point of recovery: an element of a bracketed list in a header, a statement, a declaration. There the
+ * parser skips to where the next one begins. Two errors are never reported at one place.
  *
- * New lines are no tokens. Where a statement could end, outside of brackets, an infix or postfix operator on a new line does
- * not continue the expression (see continues); everywhere else new lines are blanks.
+ * New lines are no tokens. Where a statement could end, outside of brackets, an infix or postfix operator on a new line
+ * does not continue the expression (see continues); everywhere else new lines are blanks.
  *
- * Hostile text: parsing recurses once for each level of nesting, which is limited; so is the height of a tree that grows
- * without nesting (a + a + ...), for the sake of those who walk it. Every token is looked at a bounded number of times. */
+ * Hostile text: parsing recurses once for each level of nesting, which is limited; so is the height of a tree that
+ * grows without nesting (a + a + ...), for the sake of those who walk it. Every token is looked at a bounded number of
+ * times. */
 #include "tile/format.h"
 #include "tile/parse.h"
 
@@ -26,7 +27,8 @@ static bool at_declaration(const parser *p) {
 }
 
 static bool end_statement(parser *p) {
-    if (parse_accept(p, LEX_SEMICOLON) || parse_at(p, LEX_BRACE_END) || parse_at(p, LEX_END) || p->token.starts_line) return true;
+    if (parse_accept(p, LEX_SEMICOLON) || parse_at(p, LEX_BRACE_END) || parse_at(p, LEX_END) || p->token.starts_line)
+        return true;
     parse_unexpected(p, "an operator or the end of the statement (a new line or ';')");
     return false;
 }
@@ -62,7 +64,9 @@ static bool parse_assignment(parser *p, ast_statement *s) {
         }
         if (!store) s->kind = AST_UPDATE;
     } else if (sign != LEX_ASSIGN) {
-        parse_unexpected(p, s->kind == AST_ASSIGN ? "'=', ':', '[', '+=', '-=' or '*=' behind the name" : store ? "'=' or '+=' behind the slice" : "'=' and the first value");
+        parse_unexpected(p, s->kind == AST_ASSIGN ? "'=', ':', '[', '+=', '-=' or '*=' behind the name"
+                            : store               ? "'=' or '+=' behind the slice"
+                                                  : "'=' and the first value");
         return false;
     }
     parse_advance(p);
@@ -135,10 +139,11 @@ static void skip_block(parser *p) {
 }
 
 /* After an error in the statement that began with `first`: skips to where the next begins. Inside brackets that
- * are still open a new line counts only when it is not indented deeper than the statement: it may be a continuation. Stops
- * at braces, too. */
+ * are still open a new line counts only when it is not indented deeper than the statement: it may be a continuation.
+ * Stops at braces, too. */
 static void recover(parser *p, const lex_token *first) {
-    if (p->token.begin == first->begin && !at_declaration(p) && !parse_at(p, LEX_BRACE) && !parse_at(p, LEX_BRACE_END)) parse_advance(p);
+    if (p->token.begin == first->begin && !at_declaration(p) && !parse_at(p, LEX_BRACE) && !parse_at(p, LEX_BRACE_END))
+        parse_advance(p);
     for (; !at_declaration(p) && !parse_at(p, LEX_BRACE) && !parse_at(p, LEX_BRACE_END); parse_advance(p)) {
         if (p->token.starts_line && (p->brackets <= 0 || p->token.place.column <= first->place.column)) break;
         if (parse_at(p, LEX_PAREN) || parse_at(p, LEX_BRACKET)) p->brackets++;
@@ -169,8 +174,10 @@ static bool parse_block(parser *p, ast_statement **out) {
         recover(p, &first);
         if (!parse_at(p, LEX_BRACE)) continue;
         do { /* the blocks of a statement whose beginning is wrong */
-            if (p->depth == PARSE_DEPTH_LIMIT) skip_block(p);
-            else parse_block(p, &s->body);
+            if (p->depth == PARSE_DEPTH_LIMIT)
+                skip_block(p);
+            else
+                parse_block(p, &s->body);
         } while (parse_at(p, LEX_BRACE) || (parse_accept(p, LEX_ELSE) && parse_at(p, LEX_BRACE)));
     }
     if (!whole) {
@@ -188,8 +195,10 @@ static bool parse_block(parser *p, ast_statement **out) {
 /* Reports a name that the declaration, or the file, has already. */
 static bool declare(parser *p, map *names, const char *name, ast_place place) {
     const int64_t line = map_get(names, name, strlen(name));
-    if (line >= 0) parse_fail(p, place, "'%s' is declared twice; the other one is on line %d", name, (int)line);
-    else map_put(p->memory, names, name, strlen(name), place.line);
+    if (line >= 0)
+        parse_fail(p, place, "'%s' is declared twice; the other one is on line %d", name, (int)line);
+    else
+        map_put(p->memory, names, name, strlen(name), place.line);
     return line < 0;
 }
 
@@ -208,15 +217,18 @@ static bool parse_constant(parser *p, header *h) {
     c->place = p->token.place;
     if (!(c->name = parse_name(p, "the name of a constant"))) return false;
     declare(p, &h->names, c->name, c->place);
-    if (++h->constant_count > TILE_CONSTANTS) parse_fail(p, c->place, "a tile program has up to %d constants", TILE_CONSTANTS);
+    if (++h->constant_count > TILE_CONSTANTS)
+        parse_fail(p, c->place, "a tile program has up to %d constants", TILE_CONSTANTS);
     *h->constants = c;
     h->constants = &c->next;
     return !parse_accept(p, LEX_ASSIGN) || (c->value = parse_expr(p));
 }
 
 static bool parse_param(parser *p, header *h) {
-    static const struct { const char *word; tile_param_kind kind; } kinds[] = {
-        {"out", TILE_OUT}, {"inout", TILE_INOUT}, {"arg", TILE_PARAM_ARG}, {"live", TILE_PARAM_LIVE}};
+    static const struct {
+        const char *word;
+        tile_param_kind kind;
+    } kinds[] = {{"out", TILE_OUT}, {"inout", TILE_INOUT}, {"arg", TILE_PARAM_ARG}, {"live", TILE_PARAM_LIVE}};
     ast_param *q = ARENA_NEW(p->memory, ast_param);
     q->place = p->token.place;
     if (!(q->name = parse_name(p, "the name of a parameter"))) return false;
@@ -264,8 +276,10 @@ static bool parse_choice(parser *p, header *h) {
     if (!name) return false;
     ast_constant *c = h->tile->constants;
     while (c && strcmp(c->name, name)) c = c->next;
-    if (!c) parse_fail(p, place, "'%s' is no constant of this tile program", name);
-    else if (c->choices) parse_fail(p, place, "the choices for '%s' were given already", name);
+    if (!c)
+        parse_fail(p, place, "'%s' is no constant of this tile program", name);
+    else if (c->choices)
+        parse_fail(p, place, "the choices for '%s' were given already", name);
     if (!parse_expect(p, LEX_IN, " and the values to try")) return false;
     ast_expr *choices = NULL, **out = &choices;
     do {
@@ -276,7 +290,8 @@ static bool parse_choice(parser *p, header *h) {
     return end_statement(p);
 }
 
-/* The elements of a bracketed list of a header. After an error goes on with the next element; stops in front of a brace. */
+/* The elements of a bracketed list of a header. After an error goes on with the next element; stops in front of a
+ * brace. */
 static bool parse_list(parser *p, lex_kind closing, const char *where, bool (*element)(parser *, header *), header *h) {
     parse_advance(p);
     bool whole = true;
@@ -286,7 +301,8 @@ static bool parse_list(parser *p, lex_kind closing, const char *where, bool (*el
         if (good && !parse_at(p, LEX_COMMA) && !parse_at(p, closing)) good = parse_expect(p, closing, where);
         if (!good) {
             whole = false;
-            while (!at_declaration(p) && !parse_at(p, LEX_BRACE) && !parse_at(p, LEX_BRACE_END) && !parse_at(p, LEX_OVER)) {
+            while (!at_declaration(p) && !parse_at(p, LEX_BRACE) && !parse_at(p, LEX_BRACE_END) &&
+                   !parse_at(p, LEX_OVER)) {
                 if (p->brackets == outer && (parse_at(p, LEX_COMMA) || parse_at(p, closing))) break;
                 if (parse_at(p, LEX_PAREN) || parse_at(p, LEX_BRACKET)) p->brackets++;
                 if ((parse_at(p, LEX_PAREN_END) || parse_at(p, LEX_BRACKET_END)) && p->brackets > outer) p->brackets--;
@@ -324,8 +340,8 @@ static bool parse_step(parser *p, header *h) {
     if (!(s->step.program = parse_name(p, "the name of a tile program"))) return false;
     if (!parse_at(p, LEX_PAREN)) return parse_expect(p, LEX_PAREN, " and the operands");
     parse_open(p);
-    return parse_names(p, s->step.input, &s->step.input_count, "the name of an operand") && parse_close(p, LEX_PAREN_END, " or ',' in the operands") &&
-           end_statement(p);
+    return parse_names(p, s->step.input, &s->step.input_count, "the name of an operand") &&
+           parse_close(p, LEX_PAREN_END, " or ',' in the operands") && end_statement(p);
 }
 
 /* tune or equals: { elements that end like statements }. */
@@ -368,7 +384,11 @@ static char *parse_doc(parser *p, const lex_token *t) {
 }
 
 static void parse_tile(parser *p, ast_tile *tile) {
-    header h = {.tile = tile, .constants = &tile->constants, .params = &tile->params, .axes = &tile->axes, .steps = &tile->steps};
+    header h = {.tile = tile,
+                .constants = &tile->constants,
+                .params = &tile->params,
+                .axes = &tile->axes,
+                .steps = &tile->steps};
     tile->doc = parse_doc(p, &p->token);
     tile->begin = p->token.begin;
     tile->source = p->file;
@@ -378,17 +398,25 @@ static void parse_tile(parser *p, ast_tile *tile) {
     if ((tile->name = parse_name(p, "the name of the tile program"))) declare(p, &p->names, tile->name, tile->place);
     if (parse_at(p, LEX_BRACKET)) parse_list(p, LEX_BRACKET_END, " or ',' in the constants", parse_constant, &h);
     bool sound = tile->name; /* of several parts that are missing only the first is reported */
-    if (parse_at(p, LEX_PAREN)) parse_list(p, LEX_PAREN_END, " or ',' in the parameters", parse_param, &h);
-    else sound = sound && parse_expect(p, LEX_PAREN, " and the parameters");
-    if (sound && !parse_at(p, LEX_OVER)) sound = (parse_unexpected(p, "'over' and the grid's axes, as in over (i in n)"), false);
-    while (!parse_at(p, LEX_OVER) && !parse_at(p, LEX_TUNE) && !parse_at(p, LEX_BRACE) && !at_declaration(p)) parse_advance(p);
+    if (parse_at(p, LEX_PAREN))
+        parse_list(p, LEX_PAREN_END, " or ',' in the parameters", parse_param, &h);
+    else
+        sound = sound && parse_expect(p, LEX_PAREN, " and the parameters");
+    if (sound && !parse_at(p, LEX_OVER))
+        sound = (parse_unexpected(p, "'over' and the grid's axes, as in over (i in n)"), false);
+    while (!parse_at(p, LEX_OVER) && !parse_at(p, LEX_TUNE) && !parse_at(p, LEX_BRACE) && !at_declaration(p))
+        parse_advance(p);
     if (parse_accept(p, LEX_OVER)) {
-        if (parse_at(p, LEX_PAREN)) parse_list(p, LEX_PAREN_END, " or ',' in the axes", parse_axis, &h);
-        else sound = sound && parse_expect(p, LEX_PAREN, " and the grid's axes");
+        if (parse_at(p, LEX_PAREN))
+            parse_list(p, LEX_PAREN_END, " or ',' in the axes", parse_axis, &h);
+        else
+            sound = sound && parse_expect(p, LEX_PAREN, " and the grid's axes");
     }
     while (parse_at(p, LEX_TUNE) || parse_at_word(p, "equals")) {
-        if (parse_at(p, LEX_TUNE)) parse_clause(p, "tune", parse_choice, &h);
-        else parse_clause(p, "equals", parse_step, &h);
+        if (parse_at(p, LEX_TUNE))
+            parse_clause(p, "tune", parse_choice, &h);
+        else
+            parse_clause(p, "equals", parse_step, &h);
     }
     if (sound && !parse_at(p, LEX_BRACE)) parse_unexpected(p, "'{' and the program's statements");
     while (!parse_at(p, LEX_BRACE) && !at_declaration(p)) parse_advance(p);
@@ -420,8 +448,8 @@ static bool parse_member(parser *p, format_member *m) {
         if (!parse_at(p, LEX_BRACKET) || !parse_continues(p)) return end_statement(p);
         parse_open(p);
         m->count_place = p->token.place;
-        return parse_integer(p, "the number of elements", &m->count) && parse_close(p, LEX_BRACKET_END, " behind the number of elements") &&
-               end_statement(p);
+        return parse_integer(p, "the number of elements", &m->count) &&
+               parse_close(p, LEX_BRACKET_END, " behind the number of elements") && end_statement(p);
     }
     if (!parse_at(p, LEX_BRACKET) || !parse_continues(p)) {
         parse_unexpected(p, "':' and a type, or '[' and the names of indices");
@@ -435,8 +463,8 @@ static bool parse_member(parser *p, format_member *m) {
         i->place = p->token.place;
         if (!(i->name = parse_name(p, "the name of an index"))) return false;
     } while (parse_accept(p, LEX_COMMA));
-    return parse_close(p, LEX_BRACKET_END, " or ',' in the indices") && parse_expect(p, LEX_ASSIGN, " and an expression") &&
-           (m->value = parse_expr(p)) && end_statement(p);
+    return parse_close(p, LEX_BRACKET_END, " or ',' in the indices") &&
+           parse_expect(p, LEX_ASSIGN, " and an expression") && (m->value = parse_expr(p)) && end_statement(p);
 }
 
 static bool parse_block_size(parser *p, format_declaration *d) {
@@ -533,10 +561,12 @@ static void parse_file(void *context) {
     }
 }
 
-mt_status tile_parse(tile_file **out, const char *path, const char *source, size_t length, tile_diagnostics *diagnostics,
-                     mt_error *error) {
+mt_status tile_parse(tile_file **out, const char *path, const char *source, size_t length,
+                     tile_diagnostics *diagnostics, mt_error *error) {
     *out = NULL;
-    if (length > TEXT_LIMIT) return error_set(error, MT_E_LIMIT, path, "a tile file holds up to %d bytes, this one has %zu", TEXT_LIMIT, length);
+    if (length > TEXT_LIMIT)
+        return error_set(error, MT_E_LIMIT, path, "a tile file holds up to %d bytes, this one has %zu", TEXT_LIMIT,
+                         length);
     arena *memory = arena_new();
     tile_file *file = memory ? ARENA_NEW(memory, tile_file) : NULL;
     if (!file) {
@@ -544,13 +574,20 @@ mt_status tile_parse(tile_file **out, const char *path, const char *source, size
         return error_set(error, MT_E_MEMORY, path, "out of memory");
     }
     file->memory = memory;
-    job j = {.file = file, .path = path, .text = source, .length = length,
+    job j = {.file = file,
+             .path = path,
+             .text = source,
+             .length = length,
              .report = {.path = path, .text = source, .length = length, .diagnostics = diagnostics, .first = error}};
     mt_status status = MT_OK;
-    if (!arena_protect(memory, parse_file, &j)) status = error_set(error, MT_E_MEMORY, path, "out of memory");
-    else if (j.report.count) status = MT_E_SYNTAX;
-    if (status) arena_free(memory);
-    else *out = file;
+    if (!arena_protect(memory, parse_file, &j))
+        status = error_set(error, MT_E_MEMORY, path, "out of memory");
+    else if (j.report.count)
+        status = MT_E_SYNTAX;
+    if (status)
+        arena_free(memory);
+    else
+        *out = file;
     return status;
 }
 

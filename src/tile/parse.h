@@ -1,5 +1,5 @@
-/* The parser's state, and what its two halves share: parse.c has declarations and statements, expression.c tokens, errors
- * and expressions. */
+/* The parser's state, and what its two halves share: parse.c has declarations and statements, expression.c tokens,
+ * errors and expressions. */
 #ifndef TILE_PARSE_H
 #define TILE_PARSE_H
 
@@ -19,7 +19,7 @@ typedef struct parser {
     int depth;                 /* of nesting */
     int height;                /* of the expression that was parsed last */
     ast_place last_error;
-    map names;                 /* of tiles and formats, to their lines */
+    map names; /* of tiles and formats, to their lines */
     int declarations;
     int64_t budget;
 } parser;

@@ -1,13 +1,15 @@
 /* Proves that decoding a format reads nothing outside of its fields.
  *
- * The value is evaluated for every element with an interval in the place of every integer: the element's index is known, a
- * field can hold whatever its type can. `where` follows the side its condition chooses, and both where that is unknown. What depends on the
- * index alone stays exact. Floats have no intervals: they are only walked through. */
+ * The value is evaluated for every element with an interval in the place of every integer: the element's index is
+ * known, a field can hold whatever its type can. `where` follows the side its condition chooses, and both where that is
+ * unknown. What depends on the index alone stays exact. Floats have no intervals: they are only walked through. */
 #include "tile/format.h"
 
 #include <stdio.h>
 
-typedef struct interval { int64_t low, high; } interval;
+typedef struct interval {
+    int64_t low, high;
+} interval;
 
 enum { REPORTED_LIMIT = 8 };
 
@@ -38,10 +40,12 @@ static bool is_news(proof *p, const tile_node *n) {
 static void complain(proof *p, const tile_node *n, const char *what, interval v, int64_t low, int64_t high) {
     if (!is_news(p, n)) return;
     char value[64];
-    if (is_one(v)) snprintf(value, sizeof value, "is %lld", (long long)v.low);
-    else snprintf(value, sizeof value, "can be %lld to %lld", (long long)v.low, (long long)v.high);
-    ast_report(p->report, (ast_place){n->line, n->column}, "%s %s for element %d, expected %lld to %lld", what, value, p->element,
-               (long long)low, (long long)high);
+    if (is_one(v))
+        snprintf(value, sizeof value, "is %lld", (long long)v.low);
+    else
+        snprintf(value, sizeof value, "can be %lld to %lld", (long long)v.low, (long long)v.high);
+    ast_report(p->report, (ast_place){n->line, n->column}, "%s %s for element %d, expected %lld to %lld", what, value,
+               p->element, (long long)low, (long long)high);
 }
 
 static interval field_range(tile_scalar t) {
@@ -72,7 +76,8 @@ static int64_t corner(tile_operator op, int64_t a, int64_t b) {
 
 /* Operations that are monotonic in each operand while the other is fixed. */
 static interval corners(tile_operator op, interval a, interval b) {
-    const int64_t v[4] = {corner(op, a.low, b.low), corner(op, a.low, b.high), corner(op, a.high, b.low), corner(op, a.high, b.high)};
+    const int64_t v[4] = {corner(op, a.low, b.low), corner(op, a.low, b.high), corner(op, a.high, b.low),
+                          corner(op, a.high, b.high)};
     interval out = {v[0], v[0]};
     for (int i = 1; i < 4; i++) out = hull(out, (interval){v[i], v[i]});
     return wrapped(out);
@@ -93,7 +98,9 @@ static interval bits(tile_operator op, interval a, interval b) {
 /* True, false or either. */
 static interval less(interval a, interval b) { return (interval){a.high < b.low, a.low < b.high}; }
 static interval negated(interval v) { return (interval){!v.high, !v.low}; }
-static interval equal(interval a, interval b) { return (interval){is_one(a) && is_one(b) && a.low == b.low, a.low <= b.high && b.low <= a.high}; }
+static interval equal(interval a, interval b) {
+    return (interval){is_one(a) && is_one(b) && a.low == b.low, a.low <= b.high && b.low <= a.high};
+}
 
 static interval operate(proof *p, const tile_node *n, interval a, interval b) {
     switch (n->op) {
@@ -107,7 +114,9 @@ static interval operate(proof *p, const tile_node *n, interval a, interval b) {
     case TILE_MOD:
     case TILE_CEIL_DIV:
         if (b.low <= 0 && b.high >= 0) {
-            if (is_news(p, n)) ast_report(p->report, (ast_place){n->line, n->column}, "the divisor %s zero for element %d", is_one(b) ? "is" : "can be", p->element);
+            if (is_news(p, n))
+                ast_report(p->report, (ast_place){n->line, n->column}, "the divisor %s zero for element %d",
+                           is_one(b) ? "is" : "can be", p->element);
             return everything;
         }
         if (a.low == INT32_MIN && b.low <= -1 && b.high >= -1 && is_news(p, n))
@@ -128,7 +137,8 @@ static interval operate(proof *p, const tile_node *n, interval a, interval b) {
     case TILE_BIT_OR:
     case TILE_BIT_XOR:
         if (is_one(a) && is_one(b)) {
-            const int32_t exact = format_operate(n, (format_value){.i = (int32_t)a.low}, (format_value){.i = (int32_t)b.low}).i;
+            const int32_t exact =
+                format_operate(n, (format_value){.i = (int32_t)a.low}, (format_value){.i = (int32_t)b.low}).i;
             return (interval){exact, exact};
         }
         return bits(n->op, a, b);

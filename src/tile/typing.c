@@ -16,6 +16,8 @@ static int class_of(const check *c, const tile_format *t) {
     return t == c->boolean ? BOOLS : 0;
 }
 
+bool check_is_arithmetic(const check *c, const tile_format *t) { return class_of(c, t) & (FLOATS | INTEGERS); }
+
 static int classes_of(tile_operator op) {
     switch (op) {
     case TILE_NOT:

@@ -23,15 +23,15 @@ static const char *advice(cuda_result result) {
     case 2: return "end other programs that use this GPU, or use a smaller model or context";
     case 3:
     case 4: return "a process made by fork() after CUDA was started cannot use it";
-    case 34: return "this is the CUDA toolkit's stub library: install the GPU driver and take the stubs out of LD_LIBRARY_PATH";
+    case 34: return "this is the CUDA toolkit's stub: install the GPU driver and take the stubs out of LD_LIBRARY_PATH";
     case 46: return "another process may hold the GPU alone: see `nvidia-smi -q -d COMPUTE`";
     case 101: return "`nvidia-smi -L` lists the GPUs";
     case 200: /* an invalid image */
     case 209: /* no binary for this GPU */
     case 218:
     case 222:
-        return "the code is for another GPU, or NVRTC is newer than the driver: update the driver, or set MONOTILE_NVRTC to the "
-               "NVRTC of the driver's CUDA version";
+        return "the code is for another GPU, or NVRTC is newer than the driver: update the driver, or set "
+               "MONOTILE_NVRTC to the NVRTC of the driver's CUDA version";
     case 214: return "the GPU's memory reported an error: see `nvidia-smi -q -d ECC`";
     case 304:
     case 800: return "check that this user may open /dev/nvidia*; a container needs the GPU passed to it";
@@ -89,12 +89,14 @@ static int driver_version;
 static void explain_no_device(void) {
     const char *visible = getenv("CUDA_VISIBLE_DEVICES"), *control = "/dev/nvidiactl";
     if (visible) {
-        error_set(&refused, MT_E_IO, "cuda", "the driver shows no GPU; CUDA_VISIBLE_DEVICES is \"%s\": is that meant?", visible);
+        error_set(&refused, MT_E_IO, "cuda",
+                  "the driver shows no GPU; is CUDA_VISIBLE_DEVICES=\"%s\" meant to hide them?", visible);
     } else if (!access(control, F_OK) && access(control, R_OK | W_OK)) {
         error_set(&refused, MT_E_IO, "cuda", "the driver shows no GPU because this user may not open %s", control);
     } else {
-        error_set(&refused, MT_E_IO, "cuda", "there is a CUDA driver but no NVIDIA GPU that it can use; does `nvidia-smi` list "
-                  "one? A container needs the GPU passed to it");
+        error_set(&refused, MT_E_IO, "cuda",
+                  "there is a CUDA driver but no GPU that it can use: see what `nvidia-smi` lists; a container needs "
+                  "the GPU passed to it");
     }
 }
 
@@ -102,8 +104,9 @@ static void open_driver(void) {
     const char *const library = "libcuda.so.1";
     void *handle = dlopen(library, RTLD_NOW | RTLD_LOCAL); /* stays open: CUDA cannot be unloaded */
     if (!handle) {
-        error_set(&refused, MT_E_IO, "cuda", "there is no CUDA driver here; install NVIDIA's (525 or newer), or use another machine "
-                  "(cpu): %s", dlerror());
+        error_set(&refused, MT_E_IO, "cuda",
+                  "there is no CUDA driver here (%s); install NVIDIA's, 525 or newer, or use the machine \"cpu\"",
+                  dlerror());
         return;
     }
     const char *missing = NULL;
@@ -112,9 +115,11 @@ static void open_driver(void) {
         if (!address && !missing) missing = functions[i].name;
         memcpy((char *)&cuda_api + functions[i].offset, &address, sizeof address);
     }
-    if (cuda_api.cuDriverGetVersion && cuda_api.cuDriverGetVersion(&driver_version) == 0 && driver_version < OLDEST_DRIVER) {
-        error_set(&refused, MT_E_IO, "cuda", "the GPU driver is too old: it is for CUDA %d.%d and Monotile needs 12.0 (driver 525) or "
-                  "newer; update the driver", driver_version / 1000, driver_version % 1000 / 10);
+    if (cuda_api.cuDriverGetVersion) cuda_api.cuDriverGetVersion(&driver_version);
+    if (driver_version && driver_version < OLDEST_DRIVER) {
+        error_set(&refused, MT_E_IO, "cuda",
+                  "the GPU driver is too old: it is made for CUDA %d.%d and Monotile needs 12.0 (driver 525) or newer",
+                  driver_version / 1000, driver_version % 1000 / 10);
     } else if (missing) {
         error_set(&refused, MT_E_IO, "cuda", "%s has no function %s; update the GPU driver", library, missing);
     } else {
@@ -150,7 +155,7 @@ mt_status cuda_device_open(cuda_device *d, int ordinal, mt_error *error) {
     mt_status status = cuda_device_count(&count, error);
     if (status != MT_OK) goto done;
     if (ordinal < 0 || ordinal >= count) {
-        status = error_set(error, MT_E_ARGUMENT, d->where, "there is no such GPU: the driver shows %d, numbered from 0", count);
+        status = error_set(error, MT_E_ARGUMENT, d->where, "no such GPU; the driver shows %d, counted from 0", count);
         goto done;
     }
     d->driver_version = driver_version;
@@ -163,7 +168,8 @@ mt_status cuda_device_open(cuda_device *d, int ordinal, mt_error *error) {
     if (status != MT_OK) goto done;
     /* From Hopper on, the "a" variant has the instructions that only this generation knows (wgmma, tcgen05). */
     snprintf(d->architecture, sizeof d->architecture, "sm_%d%d%s", d->major, d->minor, d->major >= 9 ? "a" : "");
-    status = cuda_check(cuda_api.cuDevicePrimaryCtxRetain(&d->context, d->handle), d->where, error, "cannot use the GPU");
+    result = cuda_api.cuDevicePrimaryCtxRetain(&d->context, d->handle);
+    status = cuda_check(result, d->where, error, "cannot use the GPU");
 done:
     if (status != MT_OK) *d = (cuda_device){0};
     return status;
@@ -188,7 +194,8 @@ void cuda_device_leave(void) {
 mt_status cuda_memory_new(cuda_address *out, size_t bytes, const char *what, const char *where, mt_error *error) {
     *out = 0;
     const cuda_result result = cuda_api.cuMemAlloc_v2(out, bytes ? bytes : 1);
-    if (result != CUDA_E_OUT_OF_MEMORY) return cuda_check(result, where, error, "cannot allocate %zu bytes for %s", bytes, what);
+    if (result != CUDA_E_OUT_OF_MEMORY)
+        return cuda_check(result, where, error, "cannot allocate %zu bytes for %s", bytes, what);
     const double mib = 1 << 20;
     size_t unused = 0, total = 0;
     if (cuda_api.cuMemGetInfo_v2(&unused, &total)) unused = total = 0;

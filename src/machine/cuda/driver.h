@@ -1,5 +1,5 @@
-/* The CUDA driver API, opened at run time: the same binary works where there is no NVIDIA driver, and the build needs no
- * CUDA headers. What is declared here follows NVIDIA's documented ABI; only what Monotile uses is declared. */
+/* The CUDA driver API, opened at run time: the same binary works where there is no NVIDIA driver, and the build needs
+ * no CUDA headers. What is declared here follows NVIDIA's documented ABI; only what Monotile uses is declared. */
 #ifndef MACHINE_CUDA_DRIVER_H
 #define MACHINE_CUDA_DRIVER_H
 
@@ -59,16 +59,18 @@ typedef struct cuda_launch {
     unsigned attribute_count;
 } cuda_launch;
 
-/* A tensor map, made by cuTensorMapEncodeTiled and passed by value as a __grid_constant__ parameter (or copied to device
- * memory at an address that is a multiple of 64). Extents and strides are innermost first; strides are bytes, without the
- * innermost one. */
+/* A tensor map, made by cuTensorMapEncodeTiled and passed by value as a __grid_constant__ parameter (or copied to
+ * device memory at an address that is a multiple of 64). Extents and strides are innermost first; strides are bytes,
+ * without the innermost one. */
 typedef struct cuda_tensor_map { _Alignas(128) uint64_t words[16]; } cuda_tensor_map;
 enum cuda_tensor_type {
     CUDA_TENSOR_U8, CUDA_TENSOR_U16, CUDA_TENSOR_U32, CUDA_TENSOR_I32, CUDA_TENSOR_U64, CUDA_TENSOR_I64,
     CUDA_TENSOR_F16, CUDA_TENSOR_F32, CUDA_TENSOR_F64, CUDA_TENSOR_BF16
 };
 enum { CUDA_TENSOR_INTERLEAVE_NONE };
-enum cuda_tensor_swizzle { CUDA_TENSOR_SWIZZLE_NONE, CUDA_TENSOR_SWIZZLE_32, CUDA_TENSOR_SWIZZLE_64, CUDA_TENSOR_SWIZZLE_128 };
+enum cuda_tensor_swizzle {
+    CUDA_TENSOR_SWIZZLE_NONE, CUDA_TENSOR_SWIZZLE_32, CUDA_TENSOR_SWIZZLE_64, CUDA_TENSOR_SWIZZLE_128
+};
 enum cuda_tensor_promotion { CUDA_TENSOR_L2_NONE, CUDA_TENSOR_L2_64, CUDA_TENSOR_L2_128, CUDA_TENSOR_L2_256 };
 enum cuda_tensor_fill { CUDA_TENSOR_FILL_ZERO, CUDA_TENSOR_FILL_NAN };
 
@@ -134,8 +136,9 @@ extern cuda_functions cuda_api;
 /* Opens and initialises the driver, once in a process; later calls repeat the first one's answer. */
 mt_status cuda_driver_open(mt_error *error);
 
-/* MT_OK for success, else MT_E_IO with what was tried (the format), CUDA's name and words for the result, and what to do
- * about it where that is known: `return cuda_check(cuda_api.cuStreamSynchronize(s), "cuda:0", error, "the run failed")`. */
+/* MT_OK for success, else MT_E_IO with what was tried (the format), CUDA's name and words for the result, and what
+ * to do about it where that is known: `return cuda_check(cuda_api.cuEventRecord(e, s), where, error, "cannot take
+ * the time")`. */
 mt_status cuda_check(cuda_result result, const char *where, mt_error *error, const char *format, ...) PRINTF_LIKE(4, 5);
 
 typedef struct cuda_device {
@@ -157,7 +160,7 @@ mt_status cuda_device_count(int *count, mt_error *error);
 /* Fills *d and retains the primary context; does not make it current. On failure *d is zeroed. */
 mt_status cuda_device_open(cuda_device *d, int ordinal, mt_error *error);
 void cuda_device_close(cuda_device *d); /* a zeroed device is allowed */
-/* What runs between the two uses the device on this thread; the caller's own current context comes back with the second. */
+/* Between the two, this thread uses the device; the caller's own current context comes back with the second. */
 mt_status cuda_device_enter(const cuda_device *d, mt_error *error);
 void cuda_device_leave(void);
 

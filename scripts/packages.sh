@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# Installs what is missing of scripts/packages.txt. Where nothing is missing it needs neither network nor rights.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+if ! command -v dpkg-query >/dev/null; then
+    echo "packages: this is no Debian; make sure that there is what scripts/packages.txt names" >&2
+    exit 0
+fi
+missing=()
+while read -r name; do
+    [[ -z $name || $name == \#* ]] && continue
+    [[ $(dpkg-query -W -f='${db:Status-Status}' "$name" 2>/dev/null) == installed ]] || missing+=("$name")
+done <scripts/packages.txt
+[[ ${#missing[@]} -eq 0 ]] && exit 0
+
+sudo=()
+if [[ $(id -u) -ne 0 ]]; then
+    if ! command -v sudo >/dev/null; then
+        echo "packages: please install: ${missing[*]}" >&2
+        exit 1
+    fi
+    sudo=(sudo)
+fi
+echo "packages: installing ${missing[*]}"
+export DEBIAN_FRONTEND=noninteractive
+"${sudo[@]}" apt-get update -q </dev/null
+"${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends "${missing[@]}" </dev/null

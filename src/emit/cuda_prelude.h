@@ -1,0 +1,179 @@
+/* What every op's device code is written with: the contexts of the roles, pages, waits, and the instructions of the chip as functions. It is
+ * pasted behind cuda_abi.h and stands alone: no headers of CUDA's library, no STL.
+ *
+ * Who meets whom, inside a CTA (mbarriers in shared memory; each comment in the code names the other side):
+ *   slot_full[s]   controller ──► loader, consumers: slot s holds a decoded instruction
+ *   slot_empty[s]  loader, consumers ──► controller: both are done with it (2 arrivals)
+ *   page_full[p]   copy engine ──► consumers: page p has its bytes (1 arrival of the loader, which expects the bytes)
+ *   page_empty[p]  consumer warps ──► loader: every consumer warp has read page p (CUDA_WARPS arrivals)
+ * Pages form a ring. The loader fills them in the order in which the consumers take them: every consumer warp takes every page, so
+ * that no warp can be a whole ring ahead of another and a parity wait cannot pass a phase early.
+ *
+ * Between CTAs: counters in device memory. The consumers of an instruction wait for its barriers before they touch anything another
+ * instruction writes; the loader does not wait, since it only loads what no instruction of the program writes. */
+#ifndef CUDA_PRELUDE_H
+#define CUDA_PRELUDE_H
+
+#define MT_DEVICE static __device__ __forceinline__
+
+/* ---- chip ---- */
+
+MT_DEVICE uint32_t mt_shared(const void *p) { return (uint32_t)__cvta_generic_to_shared(p); }
+MT_DEVICE uint64_t mt_time(void) { uint64_t t; asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t)); return t; }
+
+MT_DEVICE void mt_mbarrier_init(uint64_t *b, uint32_t arrivals) { asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(mt_shared(b)), "r"(arrivals) : "memory"); }
+MT_DEVICE void mt_mbarrier_arrive(uint64_t *b) { asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(mt_shared(b)) : "memory"); }
+MT_DEVICE void mt_mbarrier_expect(uint64_t *b, uint32_t bytes) { asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(mt_shared(b)), "r"(bytes) : "memory"); }
+/* One try: the hardware may sleep for a while; true when the phase with this parity has completed. */
+MT_DEVICE bool mt_mbarrier_try(uint64_t *b, uint32_t parity) {
+    uint32_t done;
+    asm volatile("{.reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p;}" : "=r"(done) : "r"(mt_shared(b)), "r"(parity) : "memory");
+    return done;
+}
+/* A bulk copy into shared memory; sizes and addresses are multiples of 16. Weights are read once a step: evict first. */
+MT_DEVICE void mt_bulk_load(void *to, const void *from, uint32_t bytes, uint64_t *full) {
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;"
+                 ::"r"(mt_shared(to)), "l"(from), "r"(bytes), "r"(mt_shared(full)), "l"(0x12F0000000000000ull) : "memory");
+}
+
+MT_DEVICE uint32_t mt_load_acquire(const uint32_t *p) { uint32_t v; asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory"); return v; }
+MT_DEVICE uint32_t mt_load_relaxed(const uint32_t *p) { uint32_t v; asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory"); return v; }
+MT_DEVICE void mt_fence(void) { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
+MT_DEVICE void mt_add_relaxed(uint32_t *p, uint32_t v) { asm volatile("red.relaxed.gpu.global.add.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory"); }
+
+/* mma.m16n8k16, f32 += bf16 x bf16: d 16x8, a 16x16 (row-major), b 16x8 (column-major: k neighbours together). */
+MT_DEVICE void mt_mma_bf16(float *d, uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1) {
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
+MT_DEVICE void mt_mma_f16(float *d, uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1) {
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
+
+/* ---- the CTA ---- */
+
+typedef struct mt_slot { /* a decoded instruction in shared memory */
+    program_instruction instruction;
+    uint32_t number;
+    cuda_tensor tensor[CUDA_TENSORS];
+} mt_slot;
+
+typedef struct mt_cta { /* static shared memory */
+    uint64_t slot_full[CUDA_SLOTS], slot_empty[CUDA_SLOTS];
+    uint64_t page_full[CUDA_MOST_PAGES], page_empty[CUDA_MOST_PAGES];
+    mt_slot slot[CUDA_SLOTS];
+    uint32_t stop; /* set when anyone of this CTA gives up */
+} mt_cta;
+
+/* One role's view of the machine. */
+typedef struct mt_context {
+    const cuda_launch *launch;
+    mt_cta *cta;
+    const mt_slot *slot;       /* the current instruction */
+    char *pages, *scratch;     /* dynamic shared memory */
+    uint32_t page, page_phase; /* the ring position: index, and the parity of its next full phase */
+    uint32_t epoch;
+    int role, thread, warp, lane;
+    bool stopped;              /* a wait gave up: return as soon as possible */
+} mt_context;
+
+/* Ends the run: the first to come writes why. */
+static __device__ __noinline__ void mt_give_up(mt_context *c, uint32_t reason, uint32_t barrier, uint32_t expected, uint32_t actual) {
+    cuda_failure *f = c->launch->failure;
+    c->stopped = true;
+    *(volatile uint32_t *)&c->cta->stop = 1;
+    if (reason != CUDA_NO_FAILURE && atomicExch(&f->claimed, 1u) == 0) {
+        f->reason = reason;
+        f->processor = blockIdx.x;
+        f->role = (uint32_t)c->role;
+        f->instruction = c->slot ? c->slot->number : 0xffffffffu;
+        f->barrier = barrier;
+        f->expected = expected;
+        f->actual = actual;
+        f->epoch = c->epoch;
+        mt_fence();
+    }
+}
+
+/* True when a wait that began at `start` should end: somebody stopped, or it took too long. */
+MT_DEVICE bool mt_hopeless(mt_context *c, uint64_t start, uint32_t reason, uint32_t barrier, uint32_t expected, uint32_t actual) {
+    if (*(volatile uint32_t *)&c->cta->stop || mt_load_relaxed(&c->launch->failure->claimed)) {
+        mt_give_up(c, CUDA_NO_FAILURE, 0, 0, 0);
+        return true;
+    }
+    if (mt_time() - start < c->launch->timeout) return false;
+    mt_give_up(c, reason, barrier, expected, actual);
+    return true;
+}
+
+/* Waits for a phase of an mbarrier. False: give up. */
+MT_DEVICE bool mt_wait(mt_context *c, uint64_t *b, uint32_t parity, uint32_t reason) {
+    if (mt_mbarrier_try(b, parity)) return true;
+    const uint64_t start = mt_time();
+    while (!mt_mbarrier_try(b, parity))
+        if (mt_hopeless(c, start, reason, 0, 0, 0)) return false;
+    return true;
+}
+
+/* Waits for a barrier in device memory: the counter has reached target x epoch (they wrap: compare by difference). */
+MT_DEVICE bool mt_wait_counter(mt_context *c, uint32_t barrier, uint32_t threshold) {
+    const uint32_t *p = c->launch->counters + barrier;
+    uint32_t seen = mt_load_acquire(p);
+    if ((int32_t)(seen - threshold) >= 0) return true;
+    const uint64_t start = mt_time();
+    for (uint32_t tries = 1;; tries++) {
+        seen = mt_load_acquire(p);
+        if ((int32_t)(seen - threshold) >= 0) return true;
+        if (tries % 64 == 0 && mt_hopeless(c, start, CUDA_BARRIER_WAIT, barrier, threshold, seen)) return false;
+    }
+}
+
+/* All consumers meet. A named barrier: the loader and the controller do not take part. */
+MT_DEVICE void mt_sync(void) { asm volatile("bar.sync 1, %0;" ::"n"(CUDA_CONSUMERS) : "memory"); }
+
+/* ---- pages ---- */
+
+MT_DEVICE void mt_page_next(mt_context *c) {
+    if (++c->page == c->launch->pages) {
+        c->page = 0;
+        c->page_phase ^= 1;
+    }
+}
+
+/* Loader (one lane): the next page, once the consumers have left it. NULL: give up. */
+MT_DEVICE char *mt_page_acquire(mt_context *c) {
+    if (c->stopped || !mt_wait(c, &c->cta->page_empty[c->page], c->page_phase ^ 1, CUDA_PAGE_WAIT)) return 0; /* consumers' mt_page_release */
+    return c->pages + (size_t)c->page * CUDA_PAGE;
+}
+/* Loader: fills the acquired page with one copy and moves on. */
+MT_DEVICE void mt_page_fill(mt_context *c, char *page, const void *from, uint32_t bytes) {
+    uint64_t *full = &c->cta->page_full[c->page]; /* consumers' mt_page_take */
+    mt_mbarrier_expect(full, bytes);
+    mt_bulk_load(page, from, bytes, full);
+    mt_page_next(c);
+}
+
+/* Consumers (every thread of every warp): waits for the next page. NULL: give up. */
+MT_DEVICE const char *mt_page_take(mt_context *c) {
+    if (c->stopped || !mt_wait(c, &c->cta->page_full[c->page], c->page_phase, CUDA_PAGE_WAIT)) return 0; /* loader's mt_page_fill */
+    return c->pages + (size_t)c->page * CUDA_PAGE;
+}
+/* Consumers: this warp has read the page. */
+MT_DEVICE void mt_page_release(mt_context *c) {
+    __syncwarp();
+    if (c->lane == 0) mt_mbarrier_arrive(&c->cta->page_empty[c->page]); /* loader's mt_page_acquire */
+    mt_page_next(c);
+}
+
+/* ---- operands ---- */
+
+MT_DEVICE int32_t mt_live_value(const mt_context *c, int ordinal) { return *(volatile const int32_t *)&c->launch->lives[c->slot->instruction.live[ordinal]]; }
+/* The current extent of an operand's dimension. */
+MT_DEVICE int32_t mt_extent(const mt_context *c, int tensor, int dimension) {
+    const cuda_tensor *t = &c->slot->tensor[tensor];
+    return t->live[dimension] < 0 ? t->extent[dimension] : *(volatile const int32_t *)&c->launch->lives[t->live[dimension]];
+}
+MT_DEVICE float mt_arg_float(const mt_context *c, int ordinal) { return __int_as_float(c->slot->instruction.arg[ordinal]); }
+
+#endif

@@ -1,0 +1,528 @@
+/* Access summaries against an oracle that runs the program: a small interpreter executes the index arithmetic of an op at a
+ * grid point, with every value that the live parameters can take, and notes every element that is touched. It shares no code with
+ * what it checks; it knows only tile.h. Where indices do not come from data the boxes must be the hull of what was touched, no
+ * element more; always they must contain it. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "tile/tile.h"
+
+/* ---- the oracle ---- */
+
+typedef struct hull { /* of the elements touched: in each dimension [low, high) */
+    bool any;
+    int64_t low[TILE_RANK], high[TILE_RANK];
+} hull;
+
+typedef struct world {
+    arena *memory;
+    const tile_instance *instance;
+    const tile_op *op;
+    const int64_t *index;
+    int64_t live[TILE_PARAMS];
+    uint64_t seed;             /* of what is in memory */
+    int64_t loops[64];
+    int64_t *variables[64];
+    hull reads[TILE_PARAMS], writes[TILE_PARAMS];
+    int64_t flops;
+} world;
+
+static uint64_t mix(uint64_t x) {
+    x ^= x >> 33;
+    x *= 0xff51afd7ed558ccdu;
+    x ^= x >> 33;
+    x *= 0xc4ceb9fe1a85ec53u;
+    return x ^ x >> 33;
+}
+
+static bool is_float(const tile_format *t) { return t->body || t->scalar.kind == TILE_FLOAT; }
+
+/* value in type t: what two's complement machines do. */
+static int64_t wrap(int64_t value, const tile_format *t) {
+    const int bits = t->scalar.bits;
+    if (t->scalar.kind == TILE_BOOL) return value != 0;
+    if (bits == 64) return value;
+    const uint64_t low = (uint64_t)value & ((1ull << bits) - 1);
+    if (t->scalar.kind == TILE_UINT || !(low >> (bits - 1))) return (int64_t)low;
+    return (int64_t)(low - (1ull << bits));
+}
+
+static int64_t down(int64_t a, int64_t b) {
+    if (b == 0 || (b == -1 && a == INT64_MIN)) return 0; /* no program may rely on it */
+    int64_t q = a / b;
+    while (q * b != a && ((a < 0) != (b < 0))) return q - 1;
+    return q;
+}
+
+static int64_t compute(tile_operator op, int64_t a, int64_t b, int bits) {
+    const uint64_t x = (uint64_t)a, y = (uint64_t)b;
+    switch (op) {
+    case TILE_NEG: return (int64_t)(0 - x);
+    case TILE_NOT: return !a;
+    case TILE_ABS: return a < 0 ? (int64_t)(0 - x) : a;
+    case TILE_ADD: return (int64_t)(x + y);
+    case TILE_SUB: return (int64_t)(x - y);
+    case TILE_MUL: return (int64_t)(x * y);
+    case TILE_DIV: return down(a, b);
+    case TILE_MOD: return (int64_t)(x - (uint64_t)down(a, b) * y);
+    case TILE_CEIL_DIV: return (int64_t)(0 - (uint64_t)down((int64_t)(0 - x), b));
+    case TILE_MIN: return a < b ? a : b;
+    case TILE_MAX: return a > b ? a : b;
+    case TILE_AND: return a && b;
+    case TILE_OR: return a || b;
+    case TILE_BIT_AND: return a & b;
+    case TILE_BIT_OR: return a | b;
+    case TILE_BIT_XOR: return a ^ b;
+    case TILE_SHL: return b < 0 || b >= bits ? 0 : (int64_t)(x << b);
+    case TILE_SHR: return b < 0 || b >= bits ? 0 : a >> b;
+    case TILE_EQ: return a == b;
+    case TILE_NE: return a != b;
+    case TILE_LT: return a < b;
+    case TILE_LE: return a <= b;
+    case TILE_GT: return a > b;
+    case TILE_GE: return a >= b;
+    default: fail_msg("operator %d", op); return 0;
+    }
+}
+
+static int64_t *eval(world *w, const tile_node *n);
+
+static int64_t scalar(world *w, const tile_node *n) { return eval(w, n)[0]; }
+
+/* The element of a tile of shape `from` that is used for element i of shape `to`. */
+static int64_t source(const tile_shape *from, const tile_shape *to, int64_t i) {
+    int64_t out = 0, stride = 1;
+    for (int d = 0; d < to->rank; d++) {
+        const int64_t at = i % to->extent[to->rank - 1 - d];
+        i /= to->extent[to->rank - 1 - d];
+        if (d >= from->rank) continue;
+        const int64_t extent = from->extent[from->rank - 1 - d];
+        if (extent > 1) out += at * stride;
+        stride *= extent;
+    }
+    return out;
+}
+
+/* The coordinate in dimension d of the tensor of a slice's element. -1: out of range. `at` are the slice's coordinates. */
+static void touch(world *w, const tile_access *a, hull *h, int64_t **loaded, const tile_shape *shape) {
+    const tile_param *p = &w->op->params[a->param];
+    const tile_operand *t = &w->instance->tensor[p->ordinal];
+    int64_t *starts[TILE_RANK], end[TILE_RANK];
+    for (int d = 0; d < a->rank; d++) {
+        starts[d] = eval(w, a->item[d].start);
+        end[d] = t->extent[d];
+        const int64_t now = scalar(w, p->extent[d]); /* less than the room where it uses live values */
+        if (now < end[d]) end[d] = now;
+        if (a->item[d].limit) {
+            const int64_t limit = scalar(w, a->item[d].limit);
+            if (limit < end[d]) end[d] = limit;
+        }
+    }
+    const int64_t count = tile_shape_count(shape);
+    if (loaded) *loaded = ARENA_ARRAY(w->memory, (size_t)count, int64_t);
+    for (int64_t i = 0; i < count; i++) {
+        int64_t rest = i, at[TILE_RANK], flat = 0;
+        bool inside = true;
+        for (int d = a->rank - 1, s = shape->rank - 1; d >= 0; d--) {
+            const tile_item *item = &a->item[d];
+            const int64_t k = item->kind == TILE_ITEM_POINT ? 0 : rest % shape->extent[s];
+            if (item->kind != TILE_ITEM_POINT) rest /= shape->extent[s--];
+            at[d] = item->kind == TILE_ITEM_GATHER ? starts[d][k] : (int64_t)((uint64_t)starts[d][0] + (uint64_t)k);
+            inside &= at[d] >= 0 && at[d] < end[d];
+        }
+        for (int d = 0; d < a->rank && inside; d++) flat = flat * t->extent[d] + at[d];
+        if (inside && loaded) (*loaded)[i] = wrap((int64_t)(mix(w->seed ^ mix((uint64_t)flat + 977 * (uint64_t)a->param)) % 23) - 4, p->type);
+        for (int d = 0; d < a->rank && inside; d++) {
+            if (!h->any || at[d] < h->low[d]) h->low[d] = at[d];
+            if (!h->any || at[d] >= h->high[d]) h->high[d] = at[d] + 1;
+        }
+        h->any |= inside;
+    }
+}
+
+static int64_t reduce(tile_operator op, int64_t a, int64_t b) {
+    return op == TILE_SUM ? (int64_t)((uint64_t)a + (uint64_t)b) : op == TILE_REDUCE_MAX ? (a > b ? a : b) : a < b ? a : b;
+}
+
+static int64_t *eval(world *w, const tile_node *n) {
+    const int64_t count = tile_shape_count(&n->shape);
+    int64_t *a = n->a ? eval(w, n->a) : NULL, *b = n->b ? eval(w, n->b) : NULL, *c = n->c ? eval(w, n->c) : NULL;
+    int64_t *out = ARENA_ARRAY(w->memory, (size_t)count, int64_t);
+    const bool float_operands = n->a && is_float(n->a->type);
+    switch (n->kind) {
+    case TILE_CONST: out[0] = is_float(n->type) ? 0 : n->value.i; break;
+    case TILE_GRID: out[0] = w->index[n->index]; break;
+    case TILE_LOOP: out[0] = w->loops[n->index]; break;
+    case TILE_EXTENT: out[0] = w->instance->tensor[w->op->params[w->op->extent_source[n->index].param].ordinal].extent[w->op->extent_source[n->index].dimension]; break;
+    case TILE_LIVE: out[0] = w->live[w->op->params[n->index].ordinal]; break;
+    case TILE_ARG: out[0] = is_float(n->type) ? 0 : w->instance->arg[w->op->params[n->index].ordinal].i; break;
+    case TILE_VAR: memcpy(out, w->variables[n->index], (size_t)count * sizeof *out); break;
+    case TILE_LOAD: touch(w, n->access, &w->reads[w->op->params[n->access->param].ordinal], &out, &n->shape); break;
+    case TILE_ELEMENTWISE:
+        for (int64_t i = 0; i < count; i++) {
+            if (float_operands) out[i] = !is_float(n->type) && mix(w->seed + (uint64_t)i + (uint64_t)n->line * 31 + (uint64_t)n->column) % 2; /* some bool */
+            else out[i] = wrap(compute(n->op, a[source(&n->a->shape, &n->shape, i)], b ? b[source(&n->b->shape, &n->shape, i)] : 0, n->type->bits), n->type);
+        }
+        if (float_operands) w->flops += count;
+        break;
+    case TILE_SELECT:
+        for (int64_t i = 0; i < count; i++)
+            out[i] = a[source(&n->a->shape, &n->shape, i)] ? b[source(&n->b->shape, &n->shape, i)] : c[source(&n->c->shape, &n->shape, i)];
+        break;
+    case TILE_CAST:
+        for (int64_t i = 0; i < count; i++) out[i] = is_float(n->type) ? 0 : wrap(float_operands ? (int64_t)(mix(w->seed + (uint64_t)i) % 9) : a[i], n->type);
+        break;
+    case TILE_REDUCE: {
+        int64_t inner = 1, extent = n->a->shape.extent[n->index];
+        for (int d = n->index + 1; d < n->shape.rank; d++) inner *= n->shape.extent[d];
+        for (int64_t i = 0; i < count; i++) {
+            const int64_t first = i / inner * inner * extent + i % inner;
+            int64_t value = a[first], place = 0;
+            for (int64_t k = 1; k < extent; k++) {
+                const int64_t x = a[first + k * inner];
+                if (n->op == TILE_ARGMAX && x > value) value = x, place = k;
+                if (n->op != TILE_ARGMAX) value = reduce(n->op, value, x);
+            }
+            out[i] = wrap(n->op == TILE_ARGMAX ? place : value, n->type);
+        }
+        if (float_operands) w->flops += tile_shape_count(&n->a->shape);
+        break;
+    }
+    case TILE_DOT: w->flops += 2 * n->shape.extent[0] * n->shape.extent[1] * n->a->shape.extent[1]; break;
+    case TILE_TRANSPOSE: {
+        const int64_t rows = n->shape.extent[n->shape.rank - 2], columns = n->shape.extent[n->shape.rank - 1];
+        for (int64_t i = 0; i < count; i++) out[i] = a[i / (rows * columns) * rows * columns + i % columns * rows + i / columns % rows];
+        break;
+    }
+    case TILE_RESHAPE: memcpy(out, a, (size_t)count * sizeof *out); break;
+    case TILE_BROADCAST:
+        for (int64_t i = 0; i < count; i++) out[i] = a[source(&n->a->shape, &n->shape, i)];
+        break;
+    case TILE_CONCAT: {
+        int64_t inner = 1, offset = 0;
+        for (int d = n->index + 1; d < n->shape.rank; d++) inner *= n->shape.extent[d];
+        for (int k = 0; k < n->count; k++) {
+            const int64_t row = n->list[k]->shape.extent[n->index] * inner, *from = eval(w, n->list[k]);
+            for (int64_t i = 0; i < tile_shape_count(&n->list[k]->shape); i++)
+                out[i / row * n->shape.extent[n->index] * inner + offset + i % row] = from[i];
+            offset += row;
+        }
+        break;
+    }
+    case TILE_PART:
+        for (int64_t i = 0; i < count; i++) {
+            int64_t rest = i, from = 0, stride = 1;
+            for (int d = n->access->rank - 1, s = n->shape.rank - 1; d >= 0; d--) {
+                const tile_item *item = &n->access->item[d];
+                int64_t at = item->start->value.i;
+                if (item->kind != TILE_ITEM_POINT) {
+                    at += rest % n->shape.extent[s];
+                    rest /= n->shape.extent[s--];
+                }
+                from += at * stride;
+                stride *= n->a->shape.extent[d];
+            }
+            out[i] = a[from];
+        }
+        break;
+    case TILE_IOTA:
+        for (int64_t i = 0; i < count; i++) out[i] = i;
+        break;
+    default: fail_msg("node kind %d", n->kind);
+    }
+    return out;
+}
+
+static void run(world *w, const tile_statement *s) {
+    for (; s; s = s->next) {
+        switch (s->kind) {
+        case TILE_ASSIGN: w->variables[s->index] = eval(w, s->value); break;
+        case TILE_STORE: {
+            const int ordinal = w->op->params[s->access->param].ordinal;
+            eval(w, s->value);
+            if (s->adds) touch(w, s->access, &w->reads[ordinal], NULL, &s->shape);
+            touch(w, s->access, &w->writes[ordinal], NULL, &s->shape);
+            if (s->adds && is_float(s->value->type)) w->flops += tile_shape_count(&s->shape);
+            break;
+        }
+        case TILE_FOR: {
+            const int64_t end = scalar(w, s->end);
+            for (int64_t k = scalar(w, s->begin); k < end; k++) {
+                w->loops[s->index] = k;
+                run(w, s->body);
+            }
+            break;
+        }
+        case TILE_IF: run(w, scalar(w, s->value) ? s->body : s->otherwise); break;
+        }
+    }
+}
+
+/* ---- comparing ---- */
+
+enum { DATA = 1, FLOPS_AT_MOST = 2 }; /* indices come from data: contained, not equal. Loops whose length depends on others' */
+
+static const tile_box *box_of(const tile_summary *s, int tensor, bool writes) {
+    const tile_box *found = NULL;
+    for (int b = 0; b < s->box_count; b++) {
+        assert_true(s->box[b].reads != s->box[b].writes);
+        if (s->box[b].tensor != tensor || s->box[b].writes != writes) continue;
+        assert_null(found);
+        found = &s->box[b];
+    }
+    return found;
+}
+
+/* Adds what one run touched to the union of all, relative to live values where the box is. */
+static void unite(hull *all, const hull *h, const tile_box *box, const int64_t *live, int rank, const char *what) {
+    if (!h->any) return;
+    if (!box) fail_msg("%s: touched, but there is no box", what);
+    for (int d = 0; d < rank; d++) {
+        const int64_t offset = box->dim[d].offset_live < 0 ? 0 : live[box->dim[d].offset_live];
+        const int64_t low = h->low[d] - offset, high = h->high[d] - offset;
+        if (low < box->dim[d].low || high > box->dim[d].high)
+            fail_msg("%s, dimension %d: touched [%" PRId64 ", %" PRId64 "), the box is [%" PRId64 ", %" PRId64 ") + live %d", what, d, low, high,
+                     box->dim[d].low, box->dim[d].high, box->dim[d].offset_live);
+        if (!all->any || low < all->low[d]) all->low[d] = low;
+        if (!all->any || high > all->high[d]) all->high[d] = high;
+    }
+    all->any = true;
+}
+
+static void compare(const hull *all, const tile_box *box, int rank, const char *what) {
+    if (!all->any) {
+        if (box) fail_msg("%s: never touched, but there is a box", what);
+        return;
+    }
+    for (int d = 0; d < rank; d++)
+        if (all->low[d] != box->dim[d].low || all->high[d] != box->dim[d].high)
+            fail_msg("%s, dimension %d: touched [%" PRId64 ", %" PRId64 "), the box is [%" PRId64 ", %" PRId64 ") + live %d", what, d, all->low[d],
+                     all->high[d], box->dim[d].low, box->dim[d].high, box->dim[d].offset_live);
+}
+
+/* Steps live to the next combination of values; false after the last. */
+static bool next_live(const tile_instance *i, int64_t *live) {
+    for (int k = 0; k < i->op->live_count; k++) {
+        if (live[k] < i->live[k].most) {
+            live[k]++;
+            return true;
+        }
+        live[k] = i->live[k].least;
+    }
+    return false;
+}
+
+/* Compares the summary of a grid point with what all runs of it touch. */
+static void check_point(const tile_instance *i, const int64_t *index, int flags, const char *name) {
+    const tile_op *op = i->op;
+    tile_summary summary;
+    memset(&summary, 0xa5, sizeof summary); /* nothing may be read from it */
+    tile_summarise(i, index, &summary);
+    hull reads[TILE_PARAMS] = {{0}}, writes[TILE_PARAMS] = {{0}};
+    int64_t live[TILE_PARAMS], flops = 0;
+    char what[256];
+    for (int k = 0; k < op->live_count; k++) live[k] = i->live[k].least;
+    do {
+        for (uint64_t seed = 1; seed <= (flags & DATA ? 3 : 1); seed++) {
+            world w = {.memory = arena_new(), .instance = i, .op = op, .index = index, .seed = seed};
+            memcpy(w.live, live, sizeof w.live[0] * (size_t)op->live_count);
+            run(&w, op->body);
+            for (int p = 0; p < op->param_count; p++) {
+                if (!op->params[p].rank) continue;
+                const int t = op->params[p].ordinal, rank = op->params[p].rank;
+                snprintf(what, sizeof what, "%s at %d, %d, %d: reads of %s", name, (int)index[0], (int)index[1], (int)index[2], op->params[p].name);
+                unite(&reads[t], &w.reads[t], box_of(&summary, t, false), live, rank, what);
+                snprintf(what, sizeof what, "%s at %d, %d, %d: writes of %s", name, (int)index[0], (int)index[1], (int)index[2], op->params[p].name);
+                unite(&writes[t], &w.writes[t], box_of(&summary, t, true), live, rank, what);
+            }
+            flops = max_i64(flops, w.flops);
+            arena_free(w.memory);
+        }
+    } while (next_live(i, live));
+    int64_t bits[2] = {0, 0};
+    for (int b = 0; b < summary.box_count; b++) {
+        const tile_box *box = &summary.box[b];
+        const tile_operand *t = &i->tensor[box->tensor];
+        const tile_param *p = op->params;
+        while (!p->rank || p->ordinal != box->tensor) p++;
+        assert_int_equal(box->rank, t->rank);
+        int64_t elements = 1;
+        for (int d = 0; d < box->rank; d++) {
+            tile_interval v = box->dim[d];
+            assert_true(v.low < v.high);
+            const tile_interval whole = tile_interval_absolute(i, v, t->extent[d]);
+            assert_true(whole.offset_live == -1 && 0 <= whole.low && whole.low <= whole.high && whole.high <= t->extent[d]);
+            if (v.offset_live < 0) assert_true(v.low == whole.low && v.high == whole.high);
+            int64_t inside = 0; /* where the live value is at its maximum */
+            for (int64_t x = v.low; x < v.high; x++) {
+                const int64_t at = x + (v.offset_live < 0 ? 0 : i->live[v.offset_live].most);
+                inside += at >= 0 && at < t->extent[d];
+            }
+            elements *= inside;
+        }
+        assert_int_equal(elements % p->type->block, 0);
+        bits[box->writes] += (elements / p->type->block * p->type->bits + 7) / 8;
+    }
+    assert_int_equal(summary.bytes_read, bits[0]);
+    assert_int_equal(summary.bytes_written, bits[1]);
+    if (flags & (DATA | FLOPS_AT_MOST)) assert_true(flops <= summary.flops);
+    else if (flops != summary.flops) fail_msg("%s: %" PRId64 " operations, summary says %" PRId64, name, flops, summary.flops);
+    if (flags & DATA) return;
+    for (int p = 0; p < op->param_count; p++) {
+        if (!op->params[p].rank) continue;
+        const int t = op->params[p].ordinal, rank = op->params[p].rank;
+        snprintf(what, sizeof what, "%s at %d, %d, %d: %s", name, (int)index[0], (int)index[1], (int)index[2], op->params[p].name);
+        compare(&reads[t], box_of(&summary, t, false), rank, what);
+        compare(&writes[t], box_of(&summary, t, true), rank, what);
+    }
+}
+
+static void check_instance(const tile_instance *i, int flags, const char *name) {
+    int64_t count[TILE_AXES], index[TILE_AXES] = {0};
+    const int64_t total = tile_instance_grid(i, count);
+    assert_true(total >= 0);
+    int64_t product = 1;
+    for (int k = 0; k < TILE_AXES; k++) product *= count[k];
+    assert_int_equal(product, total);
+    for (int64_t n = 0; n < total; n++) {
+        int64_t rest = n;
+        for (int k = TILE_AXES - 1; k >= 0; k--) {
+            index[k] = rest % count[k];
+            rest /= count[k];
+        }
+        check_point(i, index, flags, name);
+    }
+}
+
+static const tile_op *bind(arena *a, const char *text_of_program) {
+    tile_file *f;
+    const tile_op *op;
+    tile_diagnostics d = {0};
+    mt_error e = {0};
+    if (tile_parse(&f, "t.tile", text_of_program, strlen(text_of_program), &d, &e) || tile_bind(a, &op, f, tile_file_name(f, 0), NULL, 0, &d, &e))
+        fail_msg("%s\n%s", text_of_program, d.text.data ? d.text.data : e.message);
+    tile_file_free(f);
+    return op;
+}
+
+/* Operands that fit an op whose free extents have the given values; extents with live values get room and some more. */
+static tile_instance instance_of(const tile_op *op, const int64_t *extents, const int64_t *args, const int32_t (*lives)[2]) {
+    tile_instance i = {.op = op};
+    for (int k = 0; k < op->arg_count; k++) i.arg[k].i = args[k];
+    for (int k = 0; k < op->live_count; k++) {
+        i.live[k].least = lives[k][0];
+        i.live[k].most = lives[k][1];
+    }
+    /* Extents are evaluated by the oracle; the operands that give free extents come first. */
+    for (int e = 0; e < op->extent_count; e++) i.tensor[op->params[op->extent_source[e].param].ordinal].extent[op->extent_source[e].dimension] = extents[e];
+    for (int p = 0; p < op->param_count; p++) {
+        const tile_param *q = &op->params[p];
+        if (!q->rank) continue;
+        i.tensor[q->ordinal].rank = q->rank;
+        for (int d = 0; d < q->rank; d++) {
+            world w = {.memory = arena_new(), .instance = &i, .op = op};
+            int64_t live[TILE_PARAMS], most = 0;
+            for (int k = 0; k < op->live_count; k++) live[k] = i.live[k].least;
+            do {
+                memcpy(w.live, live, sizeof live[0] * (size_t)op->live_count);
+                most = max_i64(most, scalar(&w, q->extent[d]));
+            } while (next_live(&i, live));
+            i.tensor[q->ordinal].extent[d] = most;
+            arena_free(w.memory);
+        }
+    }
+    mt_error e = {0};
+    if (tile_instance_check(&i, &e)) fail_msg("%s", e.message);
+    for (int k = 0; k < op->extent_count; k++) assert_int_equal(i.free_extent[k], extents[k]);
+    return i;
+}
+
+/* ---- programs ---- */
+
+static void test_programs(void **state) {
+    (void)state;
+    static const struct {
+        const char *source;
+        int64_t extents[4], args[2];
+        int32_t lives[2][2];
+        int flags;
+    } cases[] = {
+        {"tile linear[N = 51, K = 100, BM = 16, BN = 13, BK = 32](x: in bf16[M, K], w: in f32[N, K], y: out bf16[M, N])\n"
+         "over (n in ceil(N / BN), m in ceil(M / BM)) {\n"
+         "acc: f32[BM, BN] = 0\n"
+         "for k in stream(ceil(K / BK)) { acc += dot(x[m*BM : +BM, k*BK : +BK], w[n*BN : +BN, k*BK : +BK].T) }\n"
+         "y[m*BM : +BM, n*BN : +BN] = bf16(acc) }", .extents = {37}},
+        {"tile blocks[K = 96, BK = 32](x: in f32[M, K], w: in q4_0[7, K], y: out f32[M, 7]) over (m in M, k in ceil(K / BK)) {\n"
+         "y[m] = reshape(dot(x[m : +1, k*BK : +BK], w[:, k*BK : +BK].T), 7) }", .extents = {3}},
+        {"tile window(x: in f32[M], y: out f32[M]) over (i in M + 2) { y[i - 1] = x[i - 3] + sum(x[i - 2 : +5], 0)[0] + x[3 - i*2] }", .extents = {9}},
+        {"tile ends(x: in f32[M], y: out f32[M]) over (i in 4) { y[i*3 : +3] = x[i*3 - 4 : +3]; y[100 : +3] = 1; y[-3 : +3] = x[M - 1] }", .extents = {11}},
+        {"tile split(x: in f32[M, 64], y: inout f32[M]) over (m in ceil(M / 4), k in 4) {\n"
+         "v = reshape(sum(x[m*4 : +4, k*16 : +16], 1), 4)\n"
+         "if k == 0 { y[m*4 : +4] = v } else { y[m*4 : +4] += v } }", .extents = {10}},
+        {"tile nested(x: in f32[20, M], y: out f32[20, M]) over (i in 3) {\n"
+         "for j in 4 { for k in 1 .. 3 { y[i*4 + j, k*3 : +2] = x[j*5 + 2 - i, M - k*2 : +1] } } }", .extents = {13}},
+        {"tile names(x: in f32[M], y: out f32[M]) over (i in 6) {\n"
+         "start = i * 4; size = 3; if i % 2 == 0 { start = start + 1 } else if i > 4 { start = 0; start = 2 }\n"
+         "shift = start + size; y[start : +2] = x[shift : +2]\n"
+         "for j in 2 { inner = shift + j; inner = inner * 2; y[inner] = x[inner - 1] } }", .extents = {40}},
+        {"tile arithmetic(x: in f32[M, M], y: out f32[M, M], n: arg i32) over (i in 12) {\n"
+         "for j in 5 { y[i / 3 + j, (j + i) % 7] = x[max(i - 4, 2) + min(j, n), abs(i - 6)]\n"
+         "y[i << 1, i >> 1] = x[(i & 3) + (i | 1), i ^ 5]; y[ceil(i / 4), -i + 12] = x[ceil((j + 1) / 2), where(i > 5, j, 9)] } }",
+         .extents = {31}, .args = {3}},
+        {"tile where_j(x: in f32[M], y: out f32[M]) over (i in 3) { for j in 6 { y[where(i == 1, j, 3 * j + 1)] = x[max(j - 2, i)]; y[i32(j) * i32(2)] = 0 } }", .extents = {31}},
+        {"tile args(x: in f32[M, 3], y: out f32[n + 2, 3], n: arg i32, e: arg f32) over (i in n / 2) { y[i*2 : +2] = x[i + n - 5 : +2] * e; y[n] = x[0]; y[n + 1, :] = 0 }",
+         .extents = {9}, .args = {7, 0}},
+        {"tile empty(x: in f32[M], y: out f32[M]) over (i in 5) { for j in 3 .. i { y[j] = x[j] }\nif M > 100 { y[0] = 1 }\nif not (M > 3) or i == 7 { y[1] = 1 } }", .extents = {6}},
+        {"tile append(x: in f32[M, 2], pos: live i32, cache: out f16[S, 2]) over (r in ceil(M / 3)) {\n"
+         "cache[pos + r*3 : +3 < pos + M] = f16(x[r*3 : +3]) }", .extents = {7, 40}, .lives = {{0, 33}}},
+        {"tile append_late(x: in f32[M, 2], pos: live i32, cache: out f16[S, 2]) over (r in ceil(M / 3)) {\n"
+         "cache[pos + r*3 : +3 < pos + M] = f16(x[r*3 : +3]) }", .extents = {7, 40}, .lives = {{30, 39}}},
+        {"tile live_rows(x: in f32[pos + 2, 3], y: out f32[pos, 3], pos: live i32) over (r in ceil(pos / 4)) {\n"
+         "y[r*4 : +4] = x[r*4 + 1 : +4] }", .lives = {{0, 13}}},
+        {"tile live_end(x: in f32[pos + 1, 3], y: out f32[pos + 4], pos: live i32) over (r in 2) {\n"
+         "y[pos + r*2 : +3] = sum(x[pos : +4], 0)[0, 0]; y[pos - 1 : +2 < pos + 1] = x[pos - r*2 : +2, 0] }", .lives = {{1, 9}}},
+        {"tile fixed(x: in f32[M], y: out f32[M], pos: live i32) over (r in 2) { if pos == 5 { y[pos + r] = x[pos * 2 - r] } }", .extents = {20}, .lives = {{5, 5}}},
+        {"tile attend(kc: in f32[S, 4], y: out f32[M, 4], pos: live i32) over (m in M) {\n"
+         "for j in stream(ceil((pos + m + 1) / 8)) { y[m] = sum(kc[j*8 : +8 < pos + M], 0)[0] } }", .extents = {50, 3}, .lives = {{0, 40}}},
+        {"tile relative_loop(x: in f32[S], y: out f32[S], pos: live i32) over (i in 2) { for j in pos - 1 .. pos + 3 { y[j + i] = x[j - 2] } }",
+         .extents = {30}, .lives = {{4, 20}}},
+        {"tile lives(x: in f32[S, S], y: out f32[S, S], a: live i32, b: live i32) over (i in 2) {\n"
+         "y[a + i, b] = x[a + b, 2 * a + i]; y[b + 3, a - a + i] = x[a + 1, 20 - a]; y[min(a, a + i - 1), max(b, 3)] = x[a*1 + 2, b / 1] }",
+         .extents = {24}, .lives = {{2, 6}, {1, 5}}, .flags = 0},
+        {"tile gathered(x: in f32[M, 2], y: out f32[M, 2]) over (i in 3) { y[iota(4) * 2 + i] = x[concat(iota(2) + i * 4, iota(3) + 1, axis = 0)[1 : +4]]\n"
+         "t = reshape(iota(6), 2, 3).T; y[reshape(t, 6) + i] = x[reshape(max(t, axis = 0), 2)[1] + i]; y[i32[3](i)] = 0\n"
+         "y[0 : +4, argmax(t, axis = 0)[0, 0]] = x[where(iota(4) < 2, 1, 5)] }", .extents = {14}, .flags = DATA},
+        {"tile gathered_exactly(x: in f32[M, 2], y: out f32[M, 2]) over (i in 3) { y[iota(4) * 2 + i] = x[concat(iota(2) + i * 4, iota(2) + 1, axis = 0)] }", .extents = {14}},
+        {"tile scattered(ids: in i32[M], x: in f32[M, 5], y: inout f32[M, 5]) over (i in ceil(M / 4)) {\n"
+         "v = ids[i*4 : +4]; y[v] = x[v + 1]; y[ids[i], 1] += 2; for j in ids[0] { y[j, ids[ids[j]] : +2] = x[ids[j] * 3 : +1, 0 : +2] } }", .extents = {18}, .flags = DATA},
+        {"tile by_data(c: in bool[M], e: arg f32, x: in f32[M], y: inout f32[M]) over (i in 4) {\n"
+         "at = i * 3; if c[i] { at = i; y[i] = x[i + 5] } else { y[i + 1] += x[i + 2] }\n"
+         "y[at] = 1; if e > 1.5 { y[7] = 2 }\nfor j in 3 { y[at] = 3; at = at + 2; y[at + 1] = 4 } }", .extents = {18}, .args = {0}, .flags = DATA},
+        {"tile small_types(x: in u4[M, 6], z: in i1[M, 10], y: out e4m3[M, 3]) over (i in M) { y[i] = e4m3(x[i, 1 : +3]) ; v = z[i] }", .extents = {5}},
+        {"tile inner_bounds(x: in f32[M], y: out f32[M]) over (i in 4) { for j in 4 { for k in j .. j + 2 { y[k + i] = exp(x[k]) } } }", .extents = {12}, .flags = FLOPS_AT_MOST},
+        {"tile deep(x: in f32[M, 3, 4, 2, 5], y: out f32[M]) over (i in 2, j in 3) { y[i] = sum(x[i : +2, j, 1 : +2, :, 4], 0)[0, 0, 1] }", .extents = {3}},
+        {"tile grid5(x: in f32[M], y: out f32[M]) over (a in 2, b in 1, c in 2, d in 1, e in 2) { y[a*4 + c*2 + e] = x[b + d + e] }", .extents = {9}},
+    };
+    for (size_t k = 0; k < COUNT_OF(cases); k++) {
+        arena *a = arena_new();
+        const tile_op *op = bind(a, cases[k].source);
+        const tile_instance i = instance_of(op, cases[k].extents, cases[k].args, cases[k].lives);
+        check_instance(&i, cases[k].flags, op->name);
+        arena_free(a);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_programs),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
