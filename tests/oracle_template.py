@@ -2,8 +2,8 @@
 
     oracle_template.py MODEL OUT
 
-The templates: that of the GGUF file MODEL ("-": none), some in the style of well-known models, small ones for single rules,
-and thousands of random ones, right and wrong. OUT: count, then cases: template, bos token ("" for none), prompt flag, messages
+The templates: that of the GGUF file MODEL; for "-" some in the style of well-known models, small ones for single rules, and
+thousands of random ones, right and wrong. OUT: count, then cases: template, bos token ("" for none), prompt flag, messages
 (role, content), whether it succeeds, what it writes. Strings with their length in front; 32-bit integers. Exit status 3: a
 package is missing.
 """
@@ -177,17 +177,17 @@ RULES = [  # single rules: white space, loops, scopes, slices, operators, undefi
     "{% set a %} x {{ 1 }}{% set b = 2 %} {% endset %}[{{ a }}]{{ b }}{{ a|length }}", "{{ '}}' }}{{ '%}' }}{{ {'a': {'b': 1}}['a']['b'] }}{% if '%}' == \"%}\" %}y{% endif %}", "{{ [messages|length, bos_token]|tojson }}",
     "{% if 1 %}a", "{% endif %}", "{% if %}a{% endif %}", "{{ 1 + }}", "{{ (1 }}", "{{ 'a }}", "{{ }}", "{{ a b }}", "{% for in x %}{% endfor %}", "{% foo %}", "{% if 1 %}{% else %}{% else %}{% endif %}", "{# open", "{{ open", "{% set x %}", "{% break %}",
     "{{ 1 if }}", "{{ x[ }}", "{{ x[] }}", "{{ {'a' 1} }}", "{{ a. }}", "{{ a| }}", "{{ a is }}", "{{ not }}", "{{ ! }}", "{% for a, b %}{% endfor %}", "{% for a in b %}{% endif %}", "}} %} #} { { {", "{{ raise_exception('no ' + 'é') }}", "{{ {1} }}",
-    "{% for m in messages %}{{ m }}{% break %}{% endfor %}" if False else "{% for m in messages %}{{ m.role }}{{ m['content'] }}{{ m.nope }}{{ loop.index is odd }}\n{% endfor %}", "", " ", "\n", "\n\n", "plain { text } % #",
+    "{% for m in messages %}{{ m.role }}{{ m['content'] }}{{ m.nope }}{{ loop.index is odd }}\n{% endfor %}", "", " ", "\n", "\n\n", "plain { text } % #",
 ]
 
 
 class Generator:
     """Random templates. Kinds: s string, i integer, b bool, l list, a anything that can be printed."""
 
-    WORDS = ["'a'", "'b c'", "' '", "''", "'x\\n y '", "'éß中🙂'", "'aXbXc'", '"q\\"t"', "'ÄöИж'"]
+    WORDS = ["'a'", "'b c'", "' '", "''", "'x\\n y '", "'éñ中🙂'", "'aXbXc'", '"q\\"t"', "'ÄöИж'"]
 
     def __init__(self, rng):
-        self.rng = rng
+        self.rng, self.loops = rng, 0
 
     def pick(self, *options):
         return self.rng.choice(options)()
@@ -195,34 +195,34 @@ class Generator:
     def expr(self, kind, depth):
         r, e = self.rng, lambda k: self.expr(k, depth - 1)
         if kind == "a":
-            kind = r.choice("sssiibbu")
+            kind = r.choice("ssssssiiiibbbu")
         if kind == "u":
-            return r.choice(["nope", "none", "bos_token", "x", "y", "ns.v", "m.content", "m.nope", "loop.index", "messages[9]"])
+            return r.choice(["nope", "none", "bos_token", "x", "y", "ns.v", "m.content", "m.nope", "z", "messages[9]"])
         if depth <= 0:
-            return {"s": lambda: r.choice(self.WORDS + ["m.content", "m['role']", "x", "messages[0].content", "eos_token"]),
-                    "i": lambda: str(r.randrange(5)) if r.randrange(3) else r.choice(["loop.index0", "y", "messages|length"]),
-                    "b": lambda: r.choice(["true", "false", "loop.first", "add_generation_prompt", "x is defined"]),
+            return {"s": lambda: r.choice(self.WORDS + ["m.content", "m['role']", "x", "eos_token"]),
+                    "i": lambda: str(r.randrange(5)) if r.randrange(3) else r.choice(["loop.index0" if self.loops else "3", "y", "messages|length"]),
+                    "b": lambda: r.choice(["true", "false", "loop.first" if self.loops else "true", "add_generation_prompt", "z is defined"]),
                     "l": lambda: r.choice(["messages", "[1, 'a', none]", "'a b'.split()", "range(3)|list", "[]"])}[kind]()
         if kind == "s":
             return self.pick(lambda: f"{e('s')} + {e('s')}", lambda: f"{e('a')} ~ {e('a')}", lambda: f"({e('s')})|trim", lambda: f"({e('s')}).strip()",
-                             lambda: f"({e('s')})[{e('i')}]", lambda: f"({e('s')})[{e('i')}:]", lambda: f"({e('s')})[:{e('i')} - 2]", lambda: f"({e('s')})[::-1]",
-                             lambda: f"({e('s')}).split({e('s')})[{e('i')} - 1]", lambda: f"{e('s')} if {e('b')} else {e('s')}", lambda: f"({e('s')} if {e('b')})",
+                             lambda: f"({e('s')})[{e('i')}]|string", lambda: f"({e('s')})[{e('i')}:]", lambda: f"({e('s')})[:{e('i')} - 2]", lambda: f"({e('s')})[::-1]",
+                             lambda: f"({e('s')}).split({r.choice(["'a'", "' '", "'X'", e('s')])})[{r.choice(['0', '-1', e('i')])}]|string", lambda: f"{e('s')} if {e('b')} else {e('s')}", lambda: f"({e('s')} if {e('b')})|string",
                              lambda: f"({e('s')})|replace('X', {e('s')})", lambda: f"({e('l')})|tojson", lambda: f"({e('s')}) | tojson", lambda: f"{e('u')} | default({e('s')})",
-                             lambda: f"({e('s')})|upper" if "ß" not in self.WORDS else e("s"), lambda: f"(({e('s')})|list)|join({e('s')})", lambda: f"({e('a')})|string",
-                             lambda: f"(({e('s')}) or {e('s')})", lambda: f"({e('i')})|string", lambda: f"({e('s')}).rstrip('\\n ')", lambda: f"{e('u')} + {e('s')}",
+                             lambda: f"({e('s')})|upper", lambda: f"(({e('s')})|list)|join({e('s')})", lambda: f"({e('a')})|string",
+                             lambda: f"(({e('s')}) or {e('s')})", lambda: f"({e('i')})|string", lambda: f"({e('s')}).rstrip('\\n ')",
                              lambda: f"({e('s')})[{e('i')}:{e('i')}:{r.choice([-2, -1, 1, 2])}]")
         if kind == "i":
-            return self.pick(lambda: f"{e('i')} + {e('i')}", lambda: f"{e('i')} - {e('i')}", lambda: f"{e('i')} * {e('i')}", lambda: f"{e('i')} // ({e('i')} - 2)",
-                             lambda: f"{e('i')} % ({e('i')} - 2)", lambda: f"({e('s')})|length", lambda: f"({e('l')})|count", lambda: f"-({e('i')})", lambda: f"({e('i')} if {e('b')} else {e('i')})",
-                             lambda: f"range({e('i')})|length", lambda: f"{e('u')}")
+            return self.pick(lambda: f"{e('i')} + {e('i')}", lambda: f"{e('i')} - {e('i')}", lambda: f"{e('i')} * {e('i')}", lambda: f"{e('i')} // {r.choice([1, 2, 3, -2, -3])}",
+                             lambda: f"{e('i')} % {r.choice([1, 2, 3, -2, -3, 0])}", lambda: f"({e('s')})|length", lambda: f"({e('l')})|count", lambda: f"-({e('i')})", lambda: f"({e('i')} if {e('b')} else {e('i')})",
+                             lambda: f"range({e('i')})|length", lambda: f"{e('u')}" if not r.randrange(5) else e("i"))
         if kind == "b":
             op = r.choice(["==", "!=", "<", "<=", ">", ">="])
             return self.pick(lambda: f"({e('i')} {op} {e('i')})", lambda: f"({e('s')} {op} {e('s')})", lambda: f"({e('a')} == {e('a')})", lambda: f"not {e('b')}", lambda: f"({e('b')} and {e('b')})",
                              lambda: f"({e('b')} or {e('a')})|default(1)", lambda: f"({e('s')} in {e('s')})", lambda: f"({e('a')} not in {e('l')})", lambda: f"({e('s')}).startswith({e('s')})",
                              lambda: f"{e('u')} is {r.choice(['', 'not '])}{r.choice(['defined', 'none', 'string', 'mapping', 'number', 'iterable'])}", lambda: f"({e('a')}) is string",
-                             lambda: f"({e('i')} is odd)", lambda: f"({e('l')} == {e('l')})", lambda: f"('role' in m)", lambda: f"({e('u')} {op} {e('i')})")
+                             lambda: f"({e('i')} is odd)", lambda: f"({e('l')} == {e('l')})", lambda: f"('role' in m)", lambda: f"({e('u')} {op} {e('i')})" if not r.randrange(8) else e("b"))
         return self.pick(lambda: f"[{e('a')}, {e('s')}]", lambda: f"({e('l')})[{e('i')}:]", lambda: f"({e('s')}).split({r.choice(['', chr(39) + ' ' + chr(39)])})", lambda: f"({e('s')})|list", lambda: f"({e('l')} + {e('l')})",
-                         lambda: f"range({e('i')}, {e('i')})|list", lambda: f"({e('l')})[::-1]", lambda: f"[{e('l')}, {{'k': {e('a')}}}]", lambda: f"({e('l')} if {e('b')} else [])")
+                         lambda: f"(range({e('i')}, {e('i')})|list)", lambda: f"({e('l')})[::-1]", lambda: f"[{e('l')}, {{'k': {e('a')}}}]", lambda: f"({e('l')} if {e('b')} else [])")
 
     def tag(self, inside, end="%"):
         begin = self.rng.choice(["", "", "-", "+" if end == "%" else ""])
@@ -241,7 +241,7 @@ class Generator:
         if kind < 2:
             return tag(self.expr("a", 3), "}")
         if kind == 2:
-            return tag(f"set {r.choice('xxyyzm')} = {self.expr(r.choice('asl'), 2)}") if r.randrange(2) else tag(f"set ns.v = {self.expr('a', 2)}")
+            return tag(r.choice([f"set x = {self.expr('s', 2)}", f"set y = {self.expr('i', 2)}", f"set z = {self.expr(r.choice('asl'), 2)}"])) if r.randrange(2) else tag(f"set ns.v = {self.expr('a', 2)}")
         if kind == 3:
             return r.choice(["{# c #}", "{#- c -#}", "{# c #}\n"]) if not loop or r.randrange(2) else tag(r.choice(["break", "continue"]))
         if kind < 6:
@@ -252,9 +252,11 @@ class Generator:
                 out += tag("else") + self.body(depth - 1, loop)
             return out + tag("endif")
         if kind < 8:
-            source = r.choice(["messages", "messages", self.expr("l", 2)])
-            name = "m" if source == "messages" else r.choice(["m", "x", "y"])
+            source = r.choice(["messages", "messages", self.expr("l", 2), "['p', 'q r']", "[{'role': 'R', 'content': ' c '}]"])
+            name = "m" if source == "messages" or "role" in source else r.choice("xyz" if "'p'" not in source else "xxz")
+            self.loops += 1
             out = tag(f"for {name} in {source}" + (f" if {self.expr('b', 1)}" if r.randrange(4) == 0 and "loop" not in source else "")) + self.body(depth - 1, True)
+            self.loops -= 1
             if r.randrange(4) == 0:
                 out += tag("else") + self.body(depth - 1, loop)
             return out + tag("endfor")
@@ -292,10 +294,12 @@ def main():
         except ImportError as e:
             print(e, file=sys.stderr)
             sys.exit(3)
-        templates.insert(0, gguf.GGUFReader(sys.argv[1]).fields["tokenizer.chat_template"].contents())
+        templates = [gguf.GGUFReader(sys.argv[1]).fields["tokenizer.chat_template"].contents()]
     cases = [(t, talk, prompt) for t in templates for talk in talks for prompt in (False, True)]
     generator = Generator(rng)
-    cases += [("{% set ns = namespace(v=1) %}" + generator.body(3), rng.choice(talks), rng.randrange(2)) for _ in range(6000)]
+    begin = "{% set ns = namespace(v=1) %}{% set x = 'X y' %}{% set y = 2 %}{% set m = {'role': 'r', 'content': 'C\\n'} %}"
+    if sys.argv[1] == "-":
+        cases += [(begin + generator.body(3), rng.choice(talks), rng.randrange(2)) for _ in range(4000)]
 
     out = bytearray(struct.pack("<I", len(cases)))
 

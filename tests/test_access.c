@@ -499,10 +499,10 @@ static void test_programs(void **state) {
          .extents = {24}, .lives = {{2, 6}, {1, 5}}, .flags = 0},
         {"tile gathered(x: in f32[M, 2], y: out f32[M, 2]) over (i in 3) { y[iota(4) * 2 + i] = x[concat(iota(2) + i * 4, iota(3) + 1, axis = 0)[1 : +4]]\n"
          "t = reshape(iota(6), 2, 3).T; y[reshape(t, 6) + i] = x[reshape(max(t, axis = 0), 2)[1] + i]; y[i32[3](i)] = 0\n"
-         "y[0 : +4, argmax(t, axis = 0)[0, 0]] = x[where(iota(4) < 2, 1, 5)] }", .extents = {14}, .flags = DATA},
+         "y[0 : +4, argmax(t, axis = 0)[0, 0]] = x[where(iota(4) < 2, 1, 5), 1] }", .extents = {14}, .flags = DATA},
         {"tile gathered_exactly(x: in f32[M, 2], y: out f32[M, 2]) over (i in 3) { y[iota(4) * 2 + i] = x[concat(iota(2) + i * 4, iota(2) + 1, axis = 0)] }", .extents = {14}},
         {"tile scattered(ids: in i32[M], x: in f32[M, 5], y: inout f32[M, 5]) over (i in ceil(M / 4)) {\n"
-         "v = ids[i*4 : +4]; y[v] = x[v + 1]; y[ids[i], 1] += 2; for j in ids[0] { y[j, ids[ids[j]] : +2] = x[ids[j] * 3 : +1, 0 : +2] } }", .extents = {18}, .flags = DATA},
+         "v = ids[i*4 : +4]; y[v] = x[v + 1]; y[ids[i], 1] += 2; for j in ids[0] { y[j, ids[ids[j]] : +2] = x[ids[j] * 3, 0 : +2] } }", .extents = {18}, .flags = DATA},
         {"tile by_data(c: in bool[M], e: arg f32, x: in f32[M], y: inout f32[M]) over (i in 4) {\n"
          "at = i * 3; if c[i] { at = i; y[i] = x[i + 5] } else { y[i + 1] += x[i + 2] }\n"
          "y[at] = 1; if e > 1.5 { y[7] = 2 }\nfor j in 3 { y[at] = 3; at = at + 2; y[at + 1] = 4 } }", .extents = {18}, .args = {0}, .flags = DATA},

@@ -109,7 +109,7 @@ static void test_errors(void **state) {
     expect_error("{{ messages | map(attribute='role') }}", MT_E_UNSUPPORTED, "chat template:1:13", "filter \"map\"");
     expect_error("{{ 1 is divisibleby 2 }}", MT_E_FORMAT, "chat template:1:21", "too many arguments");
     expect_error("{{ 1 is lower }}", MT_E_UNSUPPORTED, "chat template:1:6", "test \"lower\"");
-    expect_error("{{ 'a'.encode() }}", MT_E_UNSUPPORTED, "chat template:1:16", "method \"encode\" of a string");
+    expect_error("{{ 'a'.encode() }}", MT_E_UNSUPPORTED, "chat template:1:14", "method \"encode\" of a string");
     expect_error("{{ cycler(1) }}", MT_E_UNSUPPORTED, "chat template:1:10", "function \"cycler\"");
     expect_error("{{ messages | tojson(sort_keys=true) }}", MT_E_UNSUPPORTED, "chat template:1:32", "\"sort_keys\"");
     expect_error("{{ messages }}", MT_E_UNSUPPORTED, "chat template:1:4", "a list as text");

@@ -71,60 +71,52 @@ MT_DEVICE void mt_done(mt_context *c, mt_cursor *k, bool arrive) {
 
 static __device__ void mt_loader(mt_context *c) {
     mt_cursor k = {0, 0};
-    uint32_t filled = 0;
-    for (uint32_t run = 0; run < c->launch->runs;) {
+    bool wrapped = false; /* the ring has been filled once */
+    for (uint32_t run = 0; run < c->launch->runs && !c->stopped;) {
         if (!mt_next(c, &k)) break;
+        const uint32_t before = c->page;
         if (c->slot->number == MT_END_OF_RUN) run++;
         else if (c->slot->instruction.opcode != PROGRAM_JOIN) mt_op_load(c);
-        if (c->stopped) break;
+        wrapped |= c->page < before || c->page_phase;
         mt_done(c, &k, true);
     }
-    (void)filled;
-    /* Copies that are still under way write to this CTA's shared memory: stay until they have landed. */
-    if (c->stopped) {
-        const uint64_t start = mt_time();
-        while (mt_time() - start < 2000000) {}
-    }
+    if (!c->stopped) return;
+    /* Copies that are still under way write to this CTA's memory: stay until the last fill of every page has landed. */
+    for (uint32_t p = 0; p < c->launch->pages; p++)
+        if (p < c->page || wrapped)
+            while (!mt_mbarrier_try(&c->cta->page_full[p], p < c->page ? c->page_phase : c->page_phase ^ 1)) {}
 }
 
+/* When anyone gives up, all consumers go on to the next meeting point with whatever they have, and leave there together: nobody is left
+ * behind at a barrier that the others never reach. */
 static __device__ void mt_consumer(mt_context *c) {
     mt_cursor k = {0, 0};
     for (uint32_t run = 0; run < c->launch->runs;) {
-        bool first = k.at == 0 && k.parity == 0 && run == 0;
-        (void)first;
-        if (!mt_next(c, &k)) { c->stopped = true; }
-        if (!c->stopped && c->slot->number == MT_END_OF_RUN) {
-            /* This CTA's part of the run is done; go on when everyone's is. */
-            mt_sync();
+        const bool ready = mt_next(c, &k);
+        const program_instruction *i = &c->cta->slot[k.at].instruction;
+        const bool end = ready && c->slot->number == MT_END_OF_RUN;
+        if (end) {
+            /* This CTA's part of the run is done (its arrivals carried the release); go on when everyone's is. */
             if (c->thread == 0) {
-                mt_fence();
                 mt_add_relaxed(c->launch->finished, 1);
-                const uint32_t threshold = c->epoch * gridDim.x;
-                const uint64_t start = mt_time();
-                for (uint32_t tries = 1; run + 1 < c->launch->runs && (int32_t)(mt_load_acquire(c->launch->finished) - threshold) < 0; tries++)
-                    if (tries % 64 == 0 && mt_hopeless(c, start, CUDA_BARRIER_WAIT, 0xffffffffu, threshold, mt_load_relaxed(c->launch->finished))) break;
-                mt_done(c, &k, true);
-            } else {
-                mt_done(c, &k, false);
+                if (run + 1 < c->launch->runs) mt_wait_word(c, c->launch->finished, MT_RUN_BARRIER, c->epoch * gridDim.x);
             }
-            mt_sync();
-            c->epoch++;
+        } else if (ready && c->thread < i->wait_count) {
+            mt_wait_word(c, c->launch->counters + i->wait[c->thread], i->wait[c->thread], i->target[c->thread] * c->epoch);
+        }
+        if (mt_sync_any(!ready || *(volatile uint32_t *)&c->cta->stop)) return; /* and everyone sees what the waits saw */
+        if (end) {
             run++;
-        } else if (!c->stopped) {
-            const program_instruction *i = &c->slot->instruction;
-            if (c->thread < i->wait_count) mt_wait_counter(c, i->wait[c->thread], i->target[c->thread] * c->epoch);
-            mt_sync(); /* everyone sees what the waits saw, and whether one gave up */
-            if (*(volatile uint32_t *)&c->cta->stop) c->stopped = true;
-            if (!c->stopped && i->opcode != PROGRAM_JOIN) mt_op_run(c);
+            c->epoch++;
+        } else {
+            if (i->opcode != PROGRAM_JOIN) mt_op_run(c);
             mt_sync(); /* every store of the instruction has been issued */
             if (c->thread == 0 && i->arrive_count) {
                 mt_fence(); /* release: the barrier above put everyone's stores before it */
                 for (int a = 0; a < i->arrive_count; a++) mt_add_relaxed(c->launch->counters + i->arrive[a], 1);
             }
-            mt_done(c, &k, c->thread == 0);
         }
-        if (*(volatile uint32_t *)&c->cta->stop) c->stopped = true;
-        if (c->stopped) break;
+        mt_done(c, &k, c->thread == 0);
     }
 }
 

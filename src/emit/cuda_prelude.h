@@ -116,21 +116,27 @@ MT_DEVICE bool mt_wait(mt_context *c, uint64_t *b, uint32_t parity, uint32_t rea
     return true;
 }
 
-/* Waits for a barrier in device memory: the counter has reached target x epoch (they wrap: compare by difference). */
-MT_DEVICE bool mt_wait_counter(mt_context *c, uint32_t barrier, uint32_t threshold) {
-    const uint32_t *p = c->launch->counters + barrier;
-    uint32_t seen = mt_load_acquire(p);
-    if ((int32_t)(seen - threshold) >= 0) return true;
+/* Waits until a word in device memory has reached the threshold (counters wrap: compare by difference). */
+MT_DEVICE void mt_wait_word(mt_context *c, const uint32_t *word, uint32_t barrier, uint32_t threshold) {
+    uint32_t seen = mt_load_acquire(word);
+    if ((int32_t)(seen - threshold) >= 0) return;
     const uint64_t start = mt_time();
     for (uint32_t tries = 1;; tries++) {
-        seen = mt_load_acquire(p);
-        if ((int32_t)(seen - threshold) >= 0) return true;
-        if (tries % 64 == 0 && mt_hopeless(c, start, CUDA_BARRIER_WAIT, barrier, threshold, seen)) return false;
+        seen = mt_load_acquire(word);
+        if ((int32_t)(seen - threshold) >= 0) return;
+        if (tries % 64 == 0 && mt_hopeless(c, start, CUDA_BARRIER_WAIT, barrier, threshold, seen)) return;
     }
 }
+enum { MT_RUN_BARRIER = 0xffffffffu }; /* stands for the end of a run in failures */
 
-/* All consumers meet. A named barrier: the loader and the controller do not take part. */
-MT_DEVICE void mt_sync(void) { asm volatile("bar.sync 1, %0;" ::"n"(CUDA_CONSUMERS) : "memory"); }
+/* All consumers meet. Named barriers: the loader and the controller do not take part. */
+MT_DEVICE void mt_sync(void) { asm volatile("bar.sync 1, %0;" ::"n"((int)CUDA_CONSUMERS) : "memory"); }
+/* The same; all get the same answer: does anyone say yes? */
+MT_DEVICE bool mt_sync_any(bool yes) {
+    uint32_t any;
+    asm volatile("{.reg .pred p, q; setp.ne.u32 p, %1, 0; bar.red.or.pred q, 1, %2, p; selp.u32 %0, 1, 0, q;}" : "=r"(any) : "r"((uint32_t)yes), "n"((int)CUDA_CONSUMERS) : "memory");
+    return any;
+}
 
 /* ---- pages ---- */
 
@@ -154,9 +160,10 @@ MT_DEVICE void mt_page_fill(mt_context *c, char *page, const void *from, uint32_
     mt_page_next(c);
 }
 
-/* Consumers (every thread of every warp): waits for the next page. NULL: give up. */
+/* Consumers (every thread of every warp): waits for the next page. After a wait that gave up the page's contents are undefined; the code
+ * goes on to where all meet. */
 MT_DEVICE const char *mt_page_take(mt_context *c) {
-    if (c->stopped || !mt_wait(c, &c->cta->page_full[c->page], c->page_phase, CUDA_PAGE_WAIT)) return 0; /* loader's mt_page_fill */
+    if (!c->stopped) mt_wait(c, &c->cta->page_full[c->page], c->page_phase, CUDA_PAGE_WAIT); /* loader's mt_page_fill */
     return c->pages + (size_t)c->page * CUDA_PAGE;
 }
 /* Consumers: this warp has read the page. */

@@ -134,7 +134,8 @@ static void lex_integer(parser *p) {
         if (__builtin_mul_overflow(p->integer, 10, &p->integer) || __builtin_add_overflow(p->integer, p->s[p->at] - '0', &p->integer))
             fail(p, p->token_at, MT_E_LIMIT, "The number is too large.");
     const char c = p->at < p->length ? p->s[p->at] : 0, after = p->at + 1 < p->length ? p->s[p->at + 1] : 0;
-    if ((c == '.' && after >= '0' && after <= '9') || (c | 32) == 'e' || (c | 32) == 'x' || c == '_')
+    const bool index = p->token_at && p->s[p->token_at - 1] == '.'; /* of x.1.2 */
+    if ((c == '.' && after >= '0' && after <= '9' && !index) || (c | 32) == 'e' || (c | 32) == 'x' || c == '_')
         fail(p, p->token_at, MT_E_UNSUPPORTED, "Only decimal integers are supported.");
 }
 

@@ -5,6 +5,7 @@ void sched_number(sched *s) {
     const mt_graph *g = s->graph;
     s->first = ARENA_ARRAY(s->memory, (size_t)s->node_count + 1, uint32_t);
     s->written = ARENA_ARRAY(s->memory, g->tensor_count, bool);
+    for (size_t t = 0; t < g->tensor_count; t++) s->written[t] = g->tensors[t].role == MT_TEMP; /* by whoever had its bytes before */
     uint64_t total = 0;
     for (uint32_t n = 0; n < s->node_count; n++) {
         const graph_node *node = &g->nodes[n];

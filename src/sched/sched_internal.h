@@ -83,7 +83,7 @@ typedef struct sched {
     /* number.c */
     uint32_t node_count, instruction_count;
     uint32_t *first;             /* node_count + 1 numbers */
-    bool *written;               /* by tensor: some node writes it. Others need no order */
+    bool *written;               /* by tensor: something writes its memory. Others need no order */
 
     /* set.c */
     sched_words set_words, list_words;
