@@ -4,11 +4,12 @@
 
 The templates: that of the GGUF file MODEL; for "-" some in the style of well-known models, small ones for single rules, and
 thousands of random ones, right and wrong. OUT: count, then cases: template, bos token ("" for none), prompt flag, messages
-(role, content), whether it succeeds, what it writes. Strings with their length in front; 32-bit integers. Exit status 3: a
+(role, content), whether it succeeds, what it writes or why it fails. Strings with their length in front; 32-bit integers. Exit status 3: a
 package is missing.
 """
 import json
 import random
+import re
 import struct
 import sys
 
@@ -170,7 +171,7 @@ RULES = [  # single rules: white space, loops, scopes, slices, operators, undefi
     "{{ 'a,b,,c'.split(',')|tojson }}{{ ' a  b '.split()|tojson }}{{ 'a b c'.split(' ', 1)|tojson }}{{ ' a b c '.split(none, 1)|tojson }}{{ ''.split()|tojson }}{{ ''.split(',')|tojson }}{{ 'a,'.split(',')|tojson }}",
     "{{ 'a'.split('') }}", "{{ 'aXbX'.replace('X', 'yy') }}{{ 'aaa'|replace('a', 'b', 2) }}{{ 'aaa'.replace('a', '', 1) }}{{ 'abc'.startswith('ab') }}{{ 'abc'.endswith(('x', 'bc')) }}",
     "{{ 'hELLO wORLD-foo (bar) it\\'s'|capitalize }}{{ 'hELLO wORLD-foo (bar) it\\'s 1st'|title }}{{ 'hELLO wORLD-foo it\\'s 1st'.title() }}{{ 'éÉ'.upper() }}{{ 'ÄÖ'|lower }}{{ 'äb'.capitalize() }}",
-    "{{ 'a\\n\"\\\\\\t\\x01é🙂/<>&\\x7f'|tojson }}{{ [1, true, none, 'a', {'k': []}]|tojson }}{{ {'a': [1, {'b': 2}], 'c': {}}|tojson(indent=2) }}{{ nope|tojson }}", "{{ [1,[2,3],{}]|tojson(4) }}",
+    "{{ 'a\\n\"\\\\\\t\\x01é🙂/<>&\\x7f'|tojson }}{{ [1, true, none, 'a', {'k': []}]|tojson }}{{ {'a': [1, {'b': 2}], 'c': {}}|tojson(indent=2) }}{{ nope|tojson }}", "{{ [1,[2,3],{}]|tojson(false, 4) }}",
     "{{ [1,2]|first }}{{ 'abc'|last }}{{ []|first }}{{ [1,'a',none]|join('-') }}{{ 'abc'|join('.') }}{{ ','.join(['a','b']) }}{{ 'ab'|list|length }}{{ 5|string + 'x' }}{{ 'abc'|count }}{{ {'a':1}|items|list|length }}",
     "{{ ','.join([1]) }}", "{{ 1|length }}", "{{ {'a': 1}.get('a') }}{{ {'a': 1}.get('b') }}{{ {'a': 1}.get('b', 'c') }}{{ {'a':1}.keys()|join }}{{ {'a':7}.values()|join }}{{ {'a': 1}.b }}",
     "{{ range(3)|join }}{{ range(1,4)|join }}{{ range(5,0,-2)|join }}{{ range(0)|join }}", "{{ range(1,2,0)|join }}", "{{ range(200000)|length }}",
@@ -181,86 +182,91 @@ RULES = [  # single rules: white space, loops, scopes, slices, operators, undefi
 ]
 
 
+# Random templates are grown from these: <s> is a string, <i> an integer, <b> a bool, <l> a list, <a> any of the first three
+# or what may be undefined <u>, <o> a comparison, <n> a small number. <p> is what only a loop has.
+GROW = {
+    "s": ["<s> + <s>", "<a> ~ <a>", "(<s>)|trim", "(<s>).strip()", "(<s>)[<i>]|string", "(<s>)[<i>:]", "(<s>)[:<i> - 2]", "(<s>)[::-1]",
+          "(<s>)[<i>:<i>:<n>]", "(<s>).split('a')[-1]", "(<s>).split(' ')[0]", "(<s>).split('X')[<i>]|string", "<s> if <b> else <s>",
+          "(<s> if <b>)|string", "(<s>)|replace('X', <s>)", "(<l>)|tojson", "(<s>) | tojson", "<u> | default(<s>)", "(<s>)|upper",
+          "((<s>)|list)|join(<s>)", "(<a>)|string", "((<s>) or <s>)", "(<s>).rstrip('\\n ')", "(<s>)|title", "(<s>).lower()"],
+    "i": ["<i> + <i>", "<i> - <i>", "<i> * <i>", "<i> // <n>", "<i> % <n>", "(<s>)|length", "(<l>)|count", "-(<i>)", "(<i> if <b> else <i>)",
+          "range(<i>)|length"],
+    "b": ["(<i> <o> <i>)", "(<s> <o> <s>)", "(<a> == <a>)", "not <b>", "(<b> and <b>)", "(<b> or <a>)|default(1)", "(<s> in <s>)",
+          "(<a> not in <l>)", "(<s>).startswith(<s>)", "<u> is defined", "<u> is not none", "<u> is string", "<u> is mapping", "<u> is iterable",
+          "(<a>) is number", "(<i> is odd)", "(<l> == <l>)", "('role' in m)"],
+    "l": ["[<a>, <s>]", "(<l>)[<i>:]", "(<s>).split()", "(<s>)|list", "(<l> + <l>)", "(range(<i>, <i>)|list)", "(<l>)[::-1]", "[<l>, {'k': <a>}]",
+          "(<l> if <b> else [])", "(<l>)[<i>::<n>]"],
+}
+LEAVES = {
+    "s": ["'a'", "'b c'", "' '", "''", "'x\\n y '", "'éñ中🙂'", "'aXbXc'", '"q\\"t"', "'ÄöИж'", "m.content", "m['role']", "x", "eos_token"],
+    "i": ["0", "1", "2", "3", "4", "y", "messages|length", "<p>"],
+    "b": ["true", "false", "add_generation_prompt", "z is defined", "<p>"],
+    "l": ["messages", "[1, 'a', none]", "'a b'.split()", "range(3)|list", "[]"],
+    "u": ["nope", "none", "bos_token", "x", "y", "z", "ns.v", "m.content", "m.nope", "messages[9]"],
+    "o": ["==", "!=", "<", "<=", ">", ">="],
+    "n": ["1", "2", "3", "-1", "-2", "-3", "1", "2", "0"],
+    "p": ["loop.first", "loop.last", "loop.index", "loop.index0", "loop.revindex", "loop.length"],
+}
+BEGIN = "{% set ns = namespace(v=1) %}{% set x = 'X y' %}{% set y = 2 %}{% set m = {'role': 'r', 'content': 'C\\n'} %}"
+
+
 class Generator:
-    """Random templates. Kinds: s string, i integer, b bool, l list, a anything that can be printed."""
-
-    WORDS = ["'a'", "'b c'", "' '", "''", "'x\\n y '", "'éñ中🙂'", "'aXbXc'", '"q\\"t"', "'ÄöИж'"]
-
     def __init__(self, rng):
         self.rng, self.loops = rng, 0
 
-    def pick(self, *options):
-        return self.rng.choice(options)()
-
     def expr(self, kind, depth):
-        r, e = self.rng, lambda k: self.expr(k, depth - 1)
         if kind == "a":
-            kind = r.choice("ssssssiiiibbbu")
-        if kind == "u":
-            return r.choice(["nope", "none", "bos_token", "x", "y", "ns.v", "m.content", "m.nope", "z", "messages[9]"])
-        if depth <= 0:
-            return {"s": lambda: r.choice(self.WORDS + ["m.content", "m['role']", "x", "eos_token"]),
-                    "i": lambda: str(r.randrange(5)) if r.randrange(3) else r.choice(["loop.index0" if self.loops else "3", "y", "messages|length"]),
-                    "b": lambda: r.choice(["true", "false", "loop.first" if self.loops else "true", "add_generation_prompt", "z is defined"]),
-                    "l": lambda: r.choice(["messages", "[1, 'a', none]", "'a b'.split()", "range(3)|list", "[]"])}[kind]()
-        if kind == "s":
-            return self.pick(lambda: f"{e('s')} + {e('s')}", lambda: f"{e('a')} ~ {e('a')}", lambda: f"({e('s')})|trim", lambda: f"({e('s')}).strip()",
-                             lambda: f"({e('s')})[{e('i')}]|string", lambda: f"({e('s')})[{e('i')}:]", lambda: f"({e('s')})[:{e('i')} - 2]", lambda: f"({e('s')})[::-1]",
-                             lambda: f"({e('s')}).split({r.choice(["'a'", "' '", "'X'", e('s')])})[{r.choice(['0', '-1', e('i')])}]|string", lambda: f"{e('s')} if {e('b')} else {e('s')}", lambda: f"({e('s')} if {e('b')})|string",
-                             lambda: f"({e('s')})|replace('X', {e('s')})", lambda: f"({e('l')})|tojson", lambda: f"({e('s')}) | tojson", lambda: f"{e('u')} | default({e('s')})",
-                             lambda: f"({e('s')})|upper", lambda: f"(({e('s')})|list)|join({e('s')})", lambda: f"({e('a')})|string",
-                             lambda: f"(({e('s')}) or {e('s')})", lambda: f"({e('i')})|string", lambda: f"({e('s')}).rstrip('\\n ')",
-                             lambda: f"({e('s')})[{e('i')}:{e('i')}:{r.choice([-2, -1, 1, 2])}]")
-        if kind == "i":
-            return self.pick(lambda: f"{e('i')} + {e('i')}", lambda: f"{e('i')} - {e('i')}", lambda: f"{e('i')} * {e('i')}", lambda: f"{e('i')} // {r.choice([1, 2, 3, -2, -3])}",
-                             lambda: f"{e('i')} % {r.choice([1, 2, 3, -2, -3, 0])}", lambda: f"({e('s')})|length", lambda: f"({e('l')})|count", lambda: f"-({e('i')})", lambda: f"({e('i')} if {e('b')} else {e('i')})",
-                             lambda: f"range({e('i')})|length", lambda: f"{e('u')}" if not r.randrange(5) else e("i"))
-        if kind == "b":
-            op = r.choice(["==", "!=", "<", "<=", ">", ">="])
-            return self.pick(lambda: f"({e('i')} {op} {e('i')})", lambda: f"({e('s')} {op} {e('s')})", lambda: f"({e('a')} == {e('a')})", lambda: f"not {e('b')}", lambda: f"({e('b')} and {e('b')})",
-                             lambda: f"({e('b')} or {e('a')})|default(1)", lambda: f"({e('s')} in {e('s')})", lambda: f"({e('a')} not in {e('l')})", lambda: f"({e('s')}).startswith({e('s')})",
-                             lambda: f"{e('u')} is {r.choice(['', 'not '])}{r.choice(['defined', 'none', 'string', 'mapping', 'number', 'iterable'])}", lambda: f"({e('a')}) is string",
-                             lambda: f"({e('i')} is odd)", lambda: f"({e('l')} == {e('l')})", lambda: f"('role' in m)", lambda: f"({e('u')} {op} {e('i')})" if not r.randrange(8) else e("b"))
-        return self.pick(lambda: f"[{e('a')}, {e('s')}]", lambda: f"({e('l')})[{e('i')}:]", lambda: f"({e('s')}).split({r.choice(['', chr(39) + ' ' + chr(39)])})", lambda: f"({e('s')})|list", lambda: f"({e('l')} + {e('l')})",
-                         lambda: f"(range({e('i')}, {e('i')})|list)", lambda: f"({e('l')})[::-1]", lambda: f"[{e('l')}, {{'k': {e('a')}}}]", lambda: f"({e('l')} if {e('b')} else [])")
+            kind = self.rng.choice("sssssiiiibbbu")
+        if kind == "p" and not self.loops:
+            return "1"
+        form = self.rng.choice(GROW[kind] if depth > 0 and kind in GROW else LEAVES[kind])
+        return re.sub("<([a-z])>", lambda m: self.expr(m[1], depth - 1), form)
 
-    def tag(self, inside, end="%"):
-        begin = self.rng.choice(["", "", "-", "+" if end == "%" else ""])
-        close = self.rng.choice(["", "", "-", "+" if end == "%" else ""])
-        return "{" + ("%" if end == "%" else "{") + begin + " " + inside + " " + close + ("%}" if end == "%" else "}}")
+    def tag(self, inside, kind="%"):
+        signs = ["", "", "-", "+"] if kind == "%" else ["", "", "-"]
+        end = "%}" if kind == "%" else "}}"
+        return "{" + end[0].replace("}", "{") + self.rng.choice(signs) + f" {inside} " + self.rng.choice(signs) + end
 
     def text(self):
-        return "".join(self.rng.choice(["a", " ", "\n", "  ", "\n\n", "\t", "é", "|", "{", "}", "%"]) for _ in range(self.rng.randrange(5)))
+        return "".join(self.rng.choices(["a", " ", "\n", "  ", "\n\n", "\t", "é", "|", "{ ", " }", "% ", "a"] + ["{"] * (self.rng.randrange(30) == 0), k=self.rng.randrange(5)))
 
-    def body(self, depth, loop=False):
-        return "".join(self.text() + self.statement(depth, loop) for _ in range(self.rng.randrange(1, 4))) + self.text()
+    def body(self, depth):
+        return "".join(self.text() + self.statement(depth) for _ in range(self.rng.randrange(1, 4))) + self.text()
 
-    def statement(self, depth, loop):
-        r, tag = self.rng, self.tag
-        kind = r.randrange(9 if depth else 4)
+    def statement(self, depth):
+        rng, tag, expr = self.rng, self.tag, self.expr
+        kind = rng.randrange(9 if depth else 4)
         if kind < 2:
-            return tag(self.expr("a", 3), "}")
+            return tag(expr("a", 3), "}")
         if kind == 2:
-            return tag(r.choice([f"set x = {self.expr('s', 2)}", f"set y = {self.expr('i', 2)}", f"set z = {self.expr(r.choice('asl'), 2)}"])) if r.randrange(2) else tag(f"set ns.v = {self.expr('a', 2)}")
+            name, value = rng.choice([("x", "s"), ("y", "i"), ("z", "a"), ("z", "l"), ("ns.v", "a")])
+            return tag(f"set {name} = {expr(value, 2)}")
         if kind == 3:
-            return r.choice(["{# c #}", "{#- c -#}", "{# c #}\n"]) if not loop or r.randrange(2) else tag(r.choice(["break", "continue"]))
+            if self.loops and rng.randrange(2):
+                return tag(rng.choice(["break", "continue"]))
+            return rng.choice(["{# c #}", "{#- c -#}", "{# c #}\n"])
         if kind < 6:
-            out = tag("if " + self.expr(r.choice("bbas"), 2)) + self.body(depth - 1, loop)
-            if r.randrange(3) == 0:
-                out += tag("elif " + self.expr("b", 2)) + self.body(depth - 1, loop)
-            if r.randrange(2):
-                out += tag("else") + self.body(depth - 1, loop)
+            out = tag("if " + expr(rng.choice("bbas"), 2)) + self.body(depth - 1)
+            if rng.randrange(3) == 0:
+                out += tag("elif " + expr("b", 2)) + self.body(depth - 1)
+            if rng.randrange(2):
+                out += tag("else") + self.body(depth - 1)
             return out + tag("endif")
+        loops = self.loops
         if kind < 8:
-            source = r.choice(["messages", "messages", self.expr("l", 2), "['p', 'q r']", "[{'role': 'R', 'content': ' c '}]"])
-            name = "m" if source == "messages" or "role" in source else r.choice("xyz" if "'p'" not in source else "xxz")
-            self.loops += 1
-            out = tag(f"for {name} in {source}" + (f" if {self.expr('b', 1)}" if r.randrange(4) == 0 and "loop" not in source else "")) + self.body(depth - 1, True)
-            self.loops -= 1
-            if r.randrange(4) == 0:
-                out += tag("else") + self.body(depth - 1, loop)
+            name, over = rng.choice([("m", "messages"), ("m", "messages[::-1]"), ("x", "['p', 'q r']"), ("z", expr("l", 2)), ("y", "range(3)")])
+            self.loops = 0
+            condition = " if " + expr("b", 1) if rng.randrange(4) == 0 else ""
+            self.loops = loops + 1
+            out = tag(f"for {name} in {over}{condition}") + self.body(depth - 1)
+            self.loops = loops
+            if rng.randrange(4) == 0:
+                out += tag("else") + self.body(depth - 1)
             return out + tag("endfor")
-        return tag("set x") + self.body(depth - 1) + tag("endset")
+        self.loops = 0
+        out = tag("set x") + self.body(depth - 1) + tag("endset")
+        self.loops = loops
+        return out
 
 
 def environment():
@@ -277,7 +283,7 @@ def environment():
 
 
 def main():
-    rng = random.Random(7)
+    rng = random.Random(103)
     env = environment()
     talks = [
         [("user", "Hello, who are you?")],
@@ -297,9 +303,8 @@ def main():
         templates = [gguf.GGUFReader(sys.argv[1]).fields["tokenizer.chat_template"].contents()]
     cases = [(t, talk, prompt) for t in templates for talk in talks for prompt in (False, True)]
     generator = Generator(rng)
-    begin = "{% set ns = namespace(v=1) %}{% set x = 'X y' %}{% set y = 2 %}{% set m = {'role': 'r', 'content': 'C\\n'} %}"
     if sys.argv[1] == "-":
-        cases += [(begin + generator.body(3), rng.choice(talks), rng.randrange(2)) for _ in range(4000)]
+        cases += [(BEGIN + generator.body(3), rng.choice(talks), rng.randrange(2)) for _ in range(4000)]
 
     out = bytearray(struct.pack("<I", len(cases)))
 
@@ -313,8 +318,8 @@ def main():
         messages = [{"role": role, "content": content} for role, content in talk]
         try:
             text, good = env.from_string(template).render(messages=messages, **names), 1
-        except Exception:
-            text, good = "", 0
+        except Exception as e:
+            text, good = f"{type(e).__name__}: {e}", 0
         right += good
         string(template)
         out.extend(struct.pack("<II", prompt, len(talk)))

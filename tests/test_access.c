@@ -139,7 +139,8 @@ static void touch(world *w, const tile_access *a, hull *h, int64_t **loaded, con
             inside &= at[d] >= 0 && at[d] < end[d];
         }
         for (int d = 0; d < a->rank && inside; d++) flat = flat * t->extent[d] + at[d];
-        if (inside && loaded) (*loaded)[i] = wrap((int64_t)(mix(w->seed ^ mix((uint64_t)flat + 977 * (uint64_t)a->param)) % 23) - 4, p->type);
+        const int64_t value = (int64_t)(mix(w->seed ^ mix((uint64_t)flat + 977 * (uint64_t)a->param)) % 23) - 4;
+        if (inside && loaded) (*loaded)[i] = wrap(p->type->scalar.kind == TILE_BOOL ? value & 1 : value, p->type);
         for (int d = 0; d < a->rank && inside; d++) {
             if (!h->any || at[d] < h->low[d]) h->low[d] = at[d];
             if (!h->any || at[d] >= h->high[d]) h->high[d] = at[d] + 1;
@@ -506,6 +507,22 @@ static void test_programs(void **state) {
         {"tile by_data(c: in bool[M], e: arg f32, x: in f32[M], y: inout f32[M]) over (i in 4) {\n"
          "at = i * 3; if c[i] { at = i; y[i] = x[i + 5] } else { y[i + 1] += x[i + 2] }\n"
          "y[at] = 1; if e > 1.5 { y[7] = 2 }\nfor j in 3 { y[at] = 3; at = at + 2; y[at + 1] = 4 } }", .extents = {18}, .args = {0}, .flags = DATA},
+        {"tile by_data_once(c: in bool[M], x: in f32[M], y: out f32[M]) over (i in 3) {\n"
+         "at = i * 3; if c[i] { at = i + 1 }\ny[at] = 1\nto = 7; if i == 1 { to = 8; to = 9 }\ny[to] = x[to - 1] }", .extents = {18}, .flags = DATA},
+        {"tile changes(x: in f32[M], y: out f32[M]) over (i in 3) {\n"
+         "a = 0; b = 0; for j in 3 { y[a] = x[b]; if j > 0 { a = a + 2 } else { a = a + 1 }; for k in 2 { b = b + 3 } } }", .extents = {30}, .flags = DATA},
+        {"tile else_changes(x: in f32[M], y: out f32[M]) over (i in 3) { a = 0; for j in 3 { y[a] = x[j]; if j > 5 { y[0] = 1 } else { a = a + 9 } } }",
+         .extents = {30}, .flags = DATA},
+        {"tile reduced(ids: in u4[M], y: out f32[M]) over (i in 3) { v = i32(ids[i : +4]); y[sum(v, axis = 0)[0]] = 1; y[max(v, axis = 0)[0] + 14] = 1 }",
+         .extents = {70}, .flags = DATA},
+        {"tile argmax_place(y: out f32[M]) over (i in 1) { y[argmax(iota(3) - 9, axis = 0)[0]] = 1 }", .extents = {9}, .flags = DATA},
+        {"tile by_one(x: in f32[M], y: out f32[M], pos: live i32) over (i in 3) { y[pos * 1 + i] = x[1 * (pos / 1)]; y[ceil(pos / 1)] = 0 }",
+         .extents = {20}, .lives = {{2, 9}}},
+        {"tile from_live(x: in f32[M], y: out f32[M], pos: live i32) over (i in 3) { for j in pos - 1 .. 15 { y[j] = 1 }\nfor j in 2 .. pos { y[j] = x[j] } }",
+         .extents = {20}, .lives = {{2, 9}}},
+        {"tile either(y: out f32[M], pos: live i32) over (i in 3) { if i == 1 or pos > 3 { y[0] = 1 } else { y[1] = 1 } }", .extents = {20}, .lives = {{2, 9}}},
+        {"tile both(y: out f32[M], pos: live i32) over (i in 3) { if i > 0 and pos < 5 { y[5] = 0 } else { y[6] = 1 } }", .extents = {20}, .lives = {{2, 9}}},
+        {"tile one_value(y: out f32[M], pos: live i32) over (i in 3) { y[8] = 0; if i32(pos) == 5 { y[2] = 1 }\nif pos == 12 { y[0] = 1 } }", .extents = {20}, .lives = {{2, 9}}},
         {"tile small_types(x: in u4[M, 6], z: in i1[M, 10], y: out e4m3[M, 3]) over (i in M) { y[i] = e4m3(x[i, 1 : +3]) ; v = z[i] }", .extents = {5}},
         {"tile inner_bounds(x: in f32[M], y: out f32[M]) over (i in 4) { for j in 4 { for k in j .. j + 2 { y[k + i] = exp(x[k]) } } }", .extents = {12}, .flags = FLOPS_AT_MOST},
         {"tile deep(x: in f32[M, 3, 4, 2, 5], y: out f32[M]) over (i in 2, j in 3) { y[i] = sum(x[i : +2, j, 1 : +2, :, 4], 0)[0, 0, 1] }", .extents = {3}},
@@ -520,9 +537,407 @@ static void test_programs(void **state) {
     }
 }
 
+/* ---- the library ---- */
+
+/* Every program of the library, with small constants: its boxes are exact but for what comes from data. */
+static void test_library(void **state) {
+    (void)state;
+    const tile_file *f;
+    assert_int_equal(tile_library(&f, NULL), MT_OK);
+    for (size_t p = 0; p < tile_file_count(f); p++) {
+        const char *name = tile_file_name(f, p);
+        tile_constant k[TILE_CONSTANTS];
+        const int count = tile_constants(f, name, k);
+        for (int variant = 0; variant < 2; variant++) {
+            for (int c = 0; c < count; c++) {
+                if (k[c].type) continue;
+                const bool block = !strcmp(k[c].name, "BM") || !strcmp(k[c].name, "BN") || !strcmp(k[c].name, "BK") || !strcmp(k[c].name, "BS") || !strcmp(k[c].name, "ROWS");
+                if (block) k[c].value = variant ? 4 : 2;
+                else if (k[c].value == INT64_MIN) k[c].value = !strcmp(k[c].name, "H") ? 4 : !strcmp(k[c].name, "HK") ? 2 : variant ? 6 : 10;
+            }
+            arena *a = arena_new();
+            const tile_op *op;
+            tile_diagnostics d = {0};
+            mt_error e = {0};
+            tile_constant given[TILE_CONSTANTS];
+            size_t given_count = 0;
+            for (int c = 0; c < count; c++)
+                if (k[c].type || strcmp(k[c].name, "G")) given[given_count++] = k[c]; /* G = H / HK follows */
+            if (tile_bind(a, &op, f, name, given, given_count, &d, &e)) fail_msg("%s: %s\n%s", name, e.message, d.text.data ? d.text.data : "");
+            int64_t extents[TILE_EXTENTS], args[TILE_PARAMS] = {0};
+            for (int x = 0; x < op->extent_count; x++) extents[x] = !strcmp(op->extent_names[x], "S") ? 23 : 5 + variant;
+            static const int32_t lives[4][2] = {{0, 13}, {0, 3}, {0, 3}, {0, 3}};
+            const tile_instance i = instance_of(op, extents, args, lives);
+            bool data = false;
+            for (int q = 0; q < op->param_count; q++) data |= op->params[q].rank && !strcmp(op->params[q].type->name, "i32");
+            check_instance(&i, data ? DATA : 0, name);
+            arena_free(a);
+        }
+    }
+}
+
+/* ---- random programs ---- */
+
+typedef struct writer {
+    text out;
+    uint64_t random;
+    int loops, variables, statements;
+} writer;
+
+static int pick(writer *w, int n) {
+    w->random ^= w->random << 13;
+    w->random ^= w->random >> 7;
+    w->random ^= w->random << 17;
+    return (int)(w->random >> 20 & 0x7fffffff) % n;
+}
+
+static void write_expr(writer *w, int depth) {
+    static const char *const leaves[] = {"i", "h", "n", "p", "q", "M", "i", "p", "2", "3"};
+    static const char *const infix[] = {" + ", " + ", " - ", " * ", " / ", " % ", " & ", " | ", " ^ "};
+    text *t = &w->out;
+    const int kind = depth ? pick(w, 20) : pick(w, 8);
+    if (kind < 4) {
+        text_string(t, leaves[pick(w, COUNT_OF(leaves))]);
+    } else if (kind == 4) {
+        text_printf(t, "%d", pick(w, 14) - 4);
+    } else if (kind == 5) {
+        if (w->loops) text_printf(t, "j%d", pick(w, w->loops));
+        else text_string(t, "i");
+    } else if (kind == 6) {
+        if (w->variables) text_printf(t, "v%d", pick(w, w->variables));
+        else text_string(t, "p");
+    } else if (kind == 7) {
+        if (pick(w, 3)) text_string(t, "h");
+        else if (depth) {
+            text_string(t, "i64(ids[");
+            write_expr(w, depth - 1);
+            text_string(t, "])");
+        } else text_string(t, "i64(ids[i])");
+    } else if (kind < 15) {
+        text_string(t, "(");
+        write_expr(w, depth - 1);
+        text_string(t, infix[pick(w, COUNT_OF(infix))]);
+        write_expr(w, depth - 1);
+        text_string(t, ")");
+    } else if (kind < 18) {
+        static const char *const two[] = {"min", "max", "ceil", "where", "where"};
+        const int f = pick(w, COUNT_OF(two));
+        text_printf(t, "%s(", two[f]);
+        write_expr(w, depth - 1);
+        if (f >= 3) {
+            static const char *const comparisons[] = {" == ", " != ", " < ", " <= ", " > ", " >= "};
+            text_string(t, comparisons[pick(w, 6)]);
+            write_expr(w, depth - 1);
+            text_string(t, ", ");
+            write_expr(w, depth - 1);
+        }
+        text_string(t, f == 2 ? " / " : ", ");
+        write_expr(w, depth - 1);
+        text_string(t, ")");
+    } else if (kind == 18) {
+        static const char *const one[] = {"abs(", "-(", "i64(i32(", "i64(u8(", "i64(bool("};
+        const int f = pick(w, COUNT_OF(one));
+        text_string(t, one[f]);
+        write_expr(w, depth - 1);
+        text_string(t, f < 2 ? ")" : "))");
+    } else {
+        text_string(t, "(");
+        write_expr(w, depth - 1);
+        text_printf(t, " %s %d)", pick(w, 2) ? "<<" : ">>", pick(w, 4));
+    }
+}
+
+static void write_condition(writer *w) {
+    if (pick(w, 4) == 0) text_string(&w->out, pick(w, 2) ? "not " : "e > 0.5 or ");
+    text_string(&w->out, "(");
+    write_expr(w, 2);
+    text_string(&w->out, pick(w, 2) ? " < " : " == ");
+    write_expr(w, 1);
+    text_string(&w->out, pick(w, 4) ? ")" : " and i != 1)");
+}
+
+/* [items] of a tensor of two dimensions that take two elements each; in half of the cases with a limit. */
+static void write_items(writer *w) {
+    text *t = &w->out;
+    text_string(t, "[");
+    for (int d = 0; d < 2; d++) {
+        if (d) text_string(t, ", ");
+        if (pick(w, 8) == 0) {
+            text_string(t, "i32(");
+            write_expr(w, 1);
+            text_printf(t, ") + iota(2) * %d", pick(w, 3));
+            continue;
+        }
+        write_expr(w, 3);
+        text_string(t, " : +2");
+        if (pick(w, 3)) continue;
+        text_string(t, " < ");
+        write_expr(w, 2);
+    }
+    text_string(t, "]");
+}
+
+static void write_block(writer *w, int depth) {
+    text *t = &w->out;
+    const int variables = w->variables, loops = w->loops;
+    for (int n = 1 + pick(w, 4); n && w->statements < 14; n--) {
+        w->statements++;
+        const int kind = pick(w, 10);
+        if (kind < 2) {
+            text_printf(t, "v%d = i64(", w->variables);
+            write_expr(w, 3);
+            text_string(t, ")\n");
+            w->variables++;
+        } else if (kind == 2 && w->variables) {
+            text_printf(t, "v%d = i64(", pick(w, w->variables));
+            write_expr(w, 2);
+            text_string(t, ")\n");
+        } else if (kind < 5 && depth) {
+            text_string(t, "if ");
+            write_condition(w);
+            text_string(t, " {\n");
+            write_block(w, depth - 1);
+            if (pick(w, 2)) {
+                text_string(t, "} else {\n");
+                write_block(w, depth - 1);
+            }
+            text_string(t, "}\n");
+        } else if (kind < 7 && depth) {
+            text_printf(t, "for j%d in ", w->loops);
+            if (pick(w, 2)) { /* relative to a live value, perhaps */
+                text_string(t, pick(w, 2) ? "p - 1 .. p + " : "i .. i + ");
+                text_printf(t, "%d {\n", pick(w, 4));
+            } else {
+                write_expr(w, 1);
+                text_string(t, " % 4 .. ");
+                write_expr(w, 1);
+                text_string(t, " % 5 {\n");
+            }
+            w->loops++;
+            write_block(w, depth - 1);
+            w->loops--;
+            text_string(t, "}\n");
+        } else {
+            text_string(t, "y");
+            write_items(w);
+            text_string(t, pick(w, 3) ? " = x" : " += x");
+            write_items(w);
+            text_string(t, "\n");
+        }
+    }
+    w->variables = variables;
+    w->loops = loops;
+}
+
+static void test_random_programs(void **state) {
+    (void)state;
+    int bound = 0;
+    writer w = {.random = 0x9e3779b97f4a7c15u};
+    for (int round = 0; round < 1500; round++) {
+        w.out.length = 0;
+        w.statements = 0;
+        text_string(&w.out, "tile t(x: in f32[M, p + 5], y: inout f32[M, 9], ids: in i32[M], n: arg i32, e: arg f32, p: live i32, q: live i32)\n"
+                            "    over (i in 3, h in 2) {\n");
+        write_block(&w, 3);
+        text_string(&w.out, "}\n");
+        tile_file *f;
+        tile_diagnostics d = {0};
+        if (tile_parse(&f, "t.tile", w.out.data, w.out.length, &d, NULL)) fail_msg("%s\n%s", w.out.data, d.text.data);
+        arena *a = arena_new();
+        const tile_op *op;
+        const mt_status status = tile_bind(a, &op, f, "t", NULL, 0, &d, NULL); /* divisions by 0 and the like are refused */
+        if (status == MT_OK) {
+            bound++;
+            static const int32_t lives[2][2] = {{0, 4}, {3, 5}};
+            const tile_instance i = instance_of(op, (int64_t[]){7 + round % 5}, (int64_t[]){round % 7 - 2, 0}, lives);
+            for (int64_t x = 0; x < 3; x++) check_point(&i, (int64_t[TILE_AXES]){x, round % 2}, DATA, w.out.data);
+        }
+        text_free(&d.text);
+        arena_free(a);
+        tile_file_free(f);
+    }
+    text_free(&w.out);
+    assert_true(bound > 1000);
+}
+
+/* ---- instances ---- */
+
+static void test_refused_instances(void **state) {
+    (void)state;
+    arena *a = arena_new();
+    const tile_op *op = bind(a, "tile t[N = 8](x: in f32[M, N], y: out bf16[M + 1, 2 * n], w: in q8_0[K, L], c: in f32[pos + 3, M], u: in u4[U], n: arg i32, pos: live i32)\n"
+                                "over (i in M) { y[i, 0] = 0 }");
+    const tile_instance good = {.op = op, .tensor = {{2, {5, 8}}, {2, {6, 6}}, {2, {3, 64}}, {2, {12, 5}}, {1, {77}}}, .arg = {{.i = 3}}, .live = {{0, 9}}};
+    tile_instance i = good;
+    mt_error e = {0};
+    assert_int_equal(tile_instance_check(&i, &e), MT_OK);
+    assert_true(i.free_extent[0] == 5 && i.free_extent[1] == 3 && i.free_extent[2] == 64 && i.free_extent[3] == 77);
+#define REFUSED(change, expected)                                                                                      \
+    do {                                                                                                               \
+        i = good;                                                                                                      \
+        change;                                                                                                        \
+        assert_int_equal(tile_instance_check(&i, &e), MT_E_ARGUMENT);                                                  \
+        assert_string_equal(e.message, expected);                                                                      \
+    } while (0)
+    REFUSED(i.tensor[0].rank = 3, "operand x of t has 3 dimensions; expected 2");
+    REFUSED(i.tensor[0].rank = 1000000, "operand x of t has 1000000 dimensions; expected 2");
+    REFUSED(i.tensor[0].extent[1] = 9, "operand x of t is f32[5, 9], but its dimension 1 must be 8");
+    REFUSED(i.tensor[0].extent[0] = 4, "operand y of t is bf16[6, 6], but its dimension 0 must be M + 1 = 5");
+    REFUSED(i.tensor[1].extent[1] = 7, "operand y of t is bf16[6, 7], but its dimension 1 must be 2 * n = 6");
+    REFUSED(i.tensor[3].extent[1] = 7, "operand c of t is f32[12, 7], but its dimension 1 must be M = 5");
+    REFUSED(i.tensor[3].extent[0] = 11, "operand c of t is f32[11, 5], but its dimension 0 must have room for pos + 3 = 12 at most");
+    REFUSED(i.tensor[2].extent[1] = 65, "operand w of t is q8_0[3, 65], but its last extent must be a multiple of the format's block");
+    REFUSED(i.tensor[4].extent[0] = -1, "operand u of t is u4[-1], but an extent must be between 0 and 2^40");
+    REFUSED(i.tensor[4].extent[0] = ((int64_t)1 << 40) + 1, "operand u of t is u4[1099511627777], but an extent must be between 0 and 2^40");
+    REFUSED((i.tensor[2].extent[0] = (int64_t)1 << 40, i.tensor[2].extent[1] = (int64_t)1 << 40),
+            "operand w of t is q8_0[1099511627776, 1099511627776], but that is too large");
+    REFUSED(i.arg[0].i = (int64_t)1 << 40, "argument n of t is 1099511627776, which does not fit in i32");
+    REFUSED(i.live[0].least = 10, "live value pos of t has an empty range: 10 to 9");
+#undef REFUSED
+    i = good;
+    i.tensor[3].extent[0] = 4000; /* more room than needed, and none */
+    assert_int_equal(tile_instance_check(&i, &e), MT_OK);
+    i.tensor[2].extent[0] = i.tensor[2].extent[1] = i.tensor[4].extent[0] = 0;
+    assert_int_equal(tile_instance_check(&i, &e), MT_OK);
+    op = bind(a, "tile t(x: in f32[M], y: out f32[M * M * M * M], z: in f32[M / n], n: arg i32) over (i in M) { y[i] = 0 }");
+    i = (tile_instance){.op = op, .tensor = {{1, {(int64_t)1 << 20}}, {1, {9}}, {1, {9}}}, .arg = {{.i = 1}}};
+    assert_int_equal(tile_instance_check(&i, &e), MT_E_ARGUMENT);
+    assert_string_equal(e.message, "operand y of t is f32[9], but its dimension 0 must be M * M * M * M, which does not fit in 64 bits");
+    i = (tile_instance){.op = op, .tensor = {{1, {2}}, {1, {16}}, {1, {9}}}, .arg = {{.i = 0}}};
+    assert_int_equal(tile_instance_check(&i, &e), MT_E_ARGUMENT);
+    assert_string_equal(e.message, "operand z of t is f32[9], but its dimension 0 must be M / n, which does not fit in 64 bits");
+    arena_free(a);
+}
+
+static void test_grids(void **state) {
+    (void)state;
+    static const struct { const char *axes; int64_t count[3], total; } cases[] = {
+        {"i in ceil(M / 4)", {3, 1, 1}, 3},
+        {"i in M - 20, j in M", {0, 9, 1}, 0},
+        {"i in ceil(pos / 16), j in min(pos, 3), k in 2", {7, 3, 2}, 42},
+        {"i in 60 - pos", {50, 1, 1}, 50},
+        {"i in 2147483647", {2147483647, 1, 1}, 2147483647},
+        {"i in 2147483647, j in 2", {2147483647, 2, 1}, -1},
+        {"i in 1 << 40, j in 1 << 40, k in 1 << 40", {(int64_t)1 << 40, (int64_t)1 << 40, (int64_t)1 << 40}, -1},
+        {"i in 1 << 40, j in 1 << 40, k in M - 9", {(int64_t)1 << 40, (int64_t)1 << 40, 0}, 0},
+        {"i in where(M > 8, 5, 6)", {5, 1, 1}, 5},
+        {"i in n * n", {49, 1, 1}, 49},
+        {"i in M * (1 << 62)", {0, 0, 0}, -1},
+        {"i in pos * (1 << 62)", {0, 0, 0}, -1},
+        {"i in 7 / (n + 7)", {0, 0, 0}, -1},
+    };
+    for (size_t k = 0; k < COUNT_OF(cases); k++) {
+        char source[512];
+        snprintf(source, sizeof source, "tile t(x: in f32[M], y: out f32[M], pos: live i32, n: arg i32) over (%s) { y[i] = x[0] }", cases[k].axes);
+        arena *a = arena_new();
+        const tile_op *op = bind(a, source);
+        tile_instance i = {.op = op, .tensor = {{1, {9}}, {1, {9}}}, .arg = {{.i = -7}}, .live = {{10, 100}}};
+        assert_int_equal(tile_instance_check(&i, NULL), MT_OK);
+        int64_t count[TILE_AXES];
+        assert_int_equal(tile_instance_grid(&i, count), cases[k].total);
+        if (cases[k].count[0] || cases[k].count[1])
+            for (int d = 0; d < TILE_AXES; d++) assert_int_equal(count[d], d < 3 ? cases[k].count[d] : 1);
+        arena_free(a);
+    }
+}
+
+/* Numbers near the ends of 64 bits: indices that could wrap around give the whole dimension, and nothing overflows here. */
+static void test_overflow(void **state) {
+    (void)state;
+    static const struct { const char *statement; int64_t low, high; } cases[] = {
+        {"v = x[i + 9223372036854775807]", 0, 9},
+        {"v = x[i * 4611686018427387904 * 4]", 0, 9},
+        {"v = x[pos * 9223372036854775807]", 0, 9},
+        {"v = x[pos + 9223372036854775807]", 0, 9},
+        {"v = x[pos - 9223372036854775807 - 10 : +4]", 0, 9},
+        {"v = x[9223372036854775806 - pos : +16777216]", 0, 9},
+        {"v = x[(i + 9223372036854775807) / -1 : +1]", 0, 9},
+        {"v = x[i << 63]", 0, 9},
+        {"v = x[abs(-9223372036854775807 - i)]", 0, 9},
+        {"v = x[i / (i - 1)]", 0, 9},
+        {"v = x[i % (i - 1)]", 0, 9},
+        {"v = x[i - 9223372036854775807 : +4]", 0, 0},
+        {"v = x[9223372036854775800 : +4]", 0, 0},
+        {"for j in 9223372036854775807 { v = x[j] }", 0, 9},
+        {"for j in -9223372036854775807 .. 9223372036854775807 { v = x[j - 1] }", 0, 9},
+        {"for j in 9223372036854775807 { for k in 9223372036854775807 { v = exp(x[max(j, k) : +2]) } }", 0, 9},
+        {"v = x[i32(i * 4294967296 + 2)]", 0, 9},
+        {"v = x[i32(i) * 2147483647 * 2]", 0, 9},
+    };
+    for (size_t k = 0; k < COUNT_OF(cases); k++) {
+        char source[512];
+        snprintf(source, sizeof source, "tile t(x: in f32[M], y: out f32[M], pos: live i32) over (i in 4) { %s }", cases[k].statement);
+        arena *a = arena_new();
+        const tile_op *op = bind(a, source);
+        tile_instance i = {.op = op, .tensor = {{1, {9}}, {1, {9}}}, .live = {{-2147483647 - 1, 2147483647}}};
+        assert_int_equal(tile_instance_check(&i, NULL), MT_OK);
+        tile_summary s;
+        tile_summarise(&i, (int64_t[TILE_AXES]){1}, &s);
+        const tile_interval v = s.box_count ? tile_interval_absolute(&i, s.box[0].dim[0], 9) : (tile_interval){0, 0, -1};
+        if (v.low != cases[k].low || v.high != cases[k].high) fail_msg("%s: [%" PRId64 ", %" PRId64 ")", cases[k].statement, v.low, v.high);
+        assert_true(s.flops >= 0 && s.bytes_read >= 0 && s.bytes_read <= 36);
+        arena_free(a);
+    }
+}
+
+static void test_intervals(void **state) {
+    (void)state;
+    const tile_instance i = {.live = {{3, 8}, {-5, 2}}};
+    static const struct { tile_interval v; int64_t extent, low, high; } cases[] = {
+        {{2, 5, -1}, 9, 2, 5}, {{-2, 5, -1}, 9, 0, 5}, {{2, 50, -1}, 9, 2, 9}, {{0, 1, 0}, 9, 3, 9}, {{0, 1, 0}, 8, 3, 8},
+        {{-4, -1, 0}, 20, 0, 7}, {{0, 3, 1}, 20, 0, 5}, {{1, 2, 1}, 20, 0, 4}, {{INT64_MIN, INT64_MAX, -1}, 9, 0, 9},
+    };
+    for (size_t k = 0; k < COUNT_OF(cases); k++) {
+        const tile_interval v = tile_interval_absolute(&i, cases[k].v, cases[k].extent);
+        assert_true(v.low == cases[k].low && v.high == cases[k].high && v.offset_live == -1);
+    }
+    const tile_interval v = tile_interval_absolute(&i, (tile_interval){20, 30, -1}, 9);
+    assert_true(v.low >= v.high && v.offset_live == -1);
+}
+
+/* What the schedule builds on, spelled out. */
+static void test_relative_boxes(void **state) {
+    (void)state;
+    arena *a = arena_new();
+    const tile_op *op = bind(a, "tile t(x: in f32[M, 4], k: out f16[S, 4], pos: live i32) over (r in M) { k[1 * pos / 1 + r] = f16(x[r]) }");
+    tile_instance i = {.op = op, .tensor = {{2, {6, 4}}, {2, {100, 4}}}, .live = {{0, 99}}};
+    assert_int_equal(tile_instance_check(&i, NULL), MT_OK);
+    tile_summary s;
+    tile_summarise(&i, (int64_t[TILE_AXES]){2}, &s);
+    const tile_box *box = box_of(&s, 1, true);
+    assert_true(box->dim[0].low == 2 && box->dim[0].high == 3 && box->dim[0].offset_live == 0);
+    assert_true(box->dim[1].low == 0 && box->dim[1].high == 4 && box->dim[1].offset_live == -1);
+    assert_int_equal(s.bytes_read, 16);
+    assert_int_equal(s.bytes_written, 0); /* at the maximum the row is out of range */
+    i.live[0].most = 94;
+    tile_summarise(&i, (int64_t[TILE_AXES]){2}, &s);
+    assert_int_equal(s.bytes_written, 8);
+
+    op = bind(a, "tile split(x: in f32[M, 64], y: inout f32[M]) over (m in ceil(M / 4), k in 4) {\n"
+                 "    v = reshape(sum(x[m*4 : +4, k*16 : +16], 1), 4)\n"
+                 "    if k == 0 { y[m*4 : +4] = v } else { y[m*4 : +4] += v }\n}");
+    i = (tile_instance){.op = op, .tensor = {{2, {10, 64}}, {1, {10}}}};
+    assert_int_equal(tile_instance_check(&i, NULL), MT_OK);
+    for (int64_t k = 0; k < 4; k++) {
+        tile_summarise(&i, (int64_t[TILE_AXES]){2, k}, &s);
+        assert_int_equal(box_of(&s, 1, false) != NULL, k > 0); /* the first of a sum reads nothing */
+        assert_true(box_of(&s, 1, true)->dim[0].low == 8 && box_of(&s, 1, true)->dim[0].high == 10);
+        assert_int_equal(s.flops, 64 + (k > 0 ? 4 : 0));
+        assert_int_equal(s.bytes_read, 2 * 16 * 4 + (k > 0 ? 8 : 0));
+    }
+    arena_free(a);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_programs),
+        cmocka_unit_test(test_library),
+        cmocka_unit_test(test_random_programs),
+        cmocka_unit_test(test_refused_instances),
+        cmocka_unit_test(test_grids),
+        cmocka_unit_test(test_overflow),
+        cmocka_unit_test(test_intervals),
+        cmocka_unit_test(test_relative_boxes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -351,7 +351,7 @@ tile d[N](x: into f32[N], y: out f32[N]) over (i in 1) { y[:] = x[:] }
 tile e[N](x: in f32[N], y: out f32[N]) over (i in 1) { y[:] == x[:] }
 tile f[N](x: in f32[N], y: out f32[N]) over (i in 1) { for k in { } }
 tile g[N](x: in f32[N], y: out f32[N]) over (i in 1) { y[:] = x[:] @ 3 }
-tile h[N(x: in f32[N], y: out f32[N]) over (i in 1) { y[:] = x[:] }
+tile h[N](x: in f32[N], y: out f32[N]) over (i in 1) { y[:] = (x[:] }
 tile i[N](x: in f32[N], y: out f32[N]) over (i in 1) { if { y[:] = 0 } }
 tile 7[N](x: in f32[N], y: out f32[N]) over (i in 1) { y[:] = x[:] }
 """

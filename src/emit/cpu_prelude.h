@@ -127,7 +127,8 @@ MT_INLINE uint32_t mt_float_from_f32(float x, int exponent, int mantissa, int sp
     /* Below the normal numbers the float's own addition rounds: `step` has the spacing of the subnormal ones as its last bit. */
     const float step = mt_float((uint32_t)(128 - bias - mantissa + 23) << 23);
     const uint32_t low = mt_bits(mt_float(bits) + step) - mt_bits(step);
-    const uint32_t rounded = bits + ((1u << (shift - 1)) - 1) + (bits >> shift & 1);
+    const uint32_t odd = mantissa ? bits >> shift & 1 : 1; /* the significand's last bit; a tie makes it even */
+    const uint32_t rounded = bits + ((1u << (shift - 1)) - 1) + odd;
     const uint32_t high = (rounded >> shift) - ((uint32_t)(127 - bias) << mantissa);
     uint32_t code = bits < (uint32_t)(128 - bias) << 23 ? low : high;
     code = (code > largest ? over : code) | sign;
@@ -141,7 +142,11 @@ MT_FN uint32_t mt_bf16_from_f32(float x) {
 }
 MT_FN float mt_f32_from_f16(uint32_t code) { return mt_f32_from_float(code, 5, 10, MT_IEEE); }
 MT_FN uint32_t mt_f16_from_f32(float x) { return mt_float_from_f32(x, 5, 10, MT_IEEE); }
-MT_FN float mt_f32_from_e8m0(uint32_t code) { return mt_float(code == 255 ? 0x7fc00000u : code ? code << 23 : 0x00400000u); }
+/* 256 is no code of e8m0: it stands for the zero that is read out of range. */
+MT_FN float mt_f32_from_e8m0(uint32_t code) {
+    const uint32_t bits = code ? code << 23 : 0x00400000u;
+    return mt_float(code == 255 ? 0x7fc00000u : code == 256 ? 0 : bits);
+}
 
 /* The same from f64, rounded once; also for e8m0 (is_unsigned), which has no zero. Follows tile_scalar_encode step by step. */
 MT_FN uint32_t mt_float_from_f64(double x, int exponent, int mantissa, int special, int is_unsigned) {
@@ -154,12 +159,14 @@ MT_FN uint32_t mt_float_from_f64(double x, int exponent, int mantissa, int speci
     const uint64_t significand = fraction | (uint64_t)(field > 0) << 52;
     if (is_unsigned && (negative || at < lowest)) return 0;
     const int scale = at > lowest ? at : lowest, shift = scale - at + 52 - mantissa;
-    uint64_t code = (uint64_t)((int64_t)(scale + bias - 1) * ((int64_t)1 << mantissa)); /* -1: the leading bit adds it back */
+    uint64_t kept = 0;
     if (shift <= 54) {
         const uint64_t rest = significand & (((uint64_t)1 << shift) - 1), half = (uint64_t)1 << (shift - 1);
-        code += significand >> shift;
-        code += (rest > half) | ((rest == half) & (code & 1));
+        kept = significand >> shift;
+        kept += (rest > half) | ((rest == half) & (kept & 1));
     }
+    /* The significand's leading bit adds 1 to the exponent's code, hence - 1. */
+    uint64_t code = (uint64_t)((int64_t)(scale + bias - 1) * ((int64_t)1 << mantissa)) + kept;
     if (code > largest) code = special == MT_IEEE && exponent + mantissa > 7 ? infinity : largest;
     return (uint32_t)code | (is_unsigned ? 0 : (uint32_t)negative << (exponent + mantissa));
 }
@@ -294,6 +301,12 @@ MT_FN void mt_unpack(const void *data, int64_t first, int64_t count, int bits, u
             for (int e = 0; e < 8; e++) out[8 * i + e] = eight >> e * bits & ((1u << bits) - 1);
         }
     for (i *= bits == 4 && !(first & 1) ? 2 : 8; i < count; i++) out[i] = (uint8_t)mt_get_bits(data, first + i, bits);
+}
+/* `bits` <= 32 bits from bit `at` on. */
+MT_FN uint32_t mt_get_code(const uint8_t *p, int at, int bits) {
+    uint64_t word = 0;
+    for (int byte = (at + bits - 1) >> 3; byte >= at >> 3; byte--) word = word << 8 | p[byte];
+    return (uint32_t)(word >> (at & 7) & (((uint64_t)1 << bits) - 1));
 }
 MT_FN int32_t mt_sign(uint32_t code, int bits) { return (int32_t)(code << (32 - bits)) >> (32 - bits); }
 

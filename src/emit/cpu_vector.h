@@ -233,11 +233,63 @@ MT_FN mt_slice mt_slice_of(const void *data, int valid, int64_t first, int64_t s
     return (mt_slice){(const uint8_t *)data, first, stride, rows.low, rows.high, columns.low, columns.high};
 }
 
+/* What codecs are made of: a decoder turns a block, or MT_CHUNK elements, into floats. */
+typedef void mt_decoder(const uint8_t *restrict p, float *restrict out);
+
+/* The span of a format of blocks; w has room for one. */
+MT_INLINE void mt_span_blocks(mt_decoder *decode, int block, int bytes, float *w, const uint8_t *data, int64_t first, int64_t from,
+                              int64_t to, int64_t low, int64_t high, float *out) {
+    const int64_t begin = mt_clamp(low, from, to), end = mt_clamp(high, begin, to);
+    for (int64_t k = from; k < begin; k++) out[k - from] = 0.0f;
+    for (int64_t k = begin; k < end;) {
+        const int64_t skipped = (first + k) % block, count = mt_min(block - skipped, end - k);
+        const uint8_t *p = data + (first + k) / block * bytes;
+        if (count == block) decode(p, out + (k - from));
+        else {
+            decode(p, w);
+            __builtin_memcpy(out + (k - from), w + skipped, (size_t)count * sizeof(float));
+        }
+        k += count;
+    }
+    for (int64_t k = end; k < to; k++) out[k - from] = 0.0f;
+}
+/* The span of a type whose elements take `size` bytes. */
+MT_INLINE void mt_span_elements(mt_decoder *decode, int size, const uint8_t *data, int64_t first, int64_t from, int64_t to, int64_t low,
+                                int64_t high, float *out) {
+    const int64_t begin = mt_clamp(low, from, to), end = mt_clamp(high, begin, to);
+    const uint8_t *p = data + first * size;
+    int64_t k = begin;
+    for (int64_t i = from; i < begin; i++) out[i - from] = 0.0f;
+    for (; k + MT_CHUNK <= end; k += MT_CHUNK) decode(p + k * size, out + (k - from));
+    if (k < end) {
+        uint8_t rest[MT_CHUNK * 8] = {0};
+        float w[MT_CHUNK];
+        __builtin_memcpy(rest, p + k * size, (size_t)((end - k) * size));
+        decode(rest, w);
+        __builtin_memcpy(out + (k - from), w, (size_t)(end - k) * sizeof(float));
+    }
+    for (int64_t i = end; i < to; i++) out[i - from] = 0.0f;
+}
+
 /* One chunk of four rows, decoded to w, times a. */
-MT_INLINE void mt_four_step(mt_vec lanes[4], const float *a, const float w[4][MT_CHUNK]) {
+MT_INLINE void mt_four_step(mt_vec lanes[4], const float *a, float w[4][MT_CHUNK]) {
     for (int l = 0; l < MT_CHUNK; l += MT_LANES) {
         const mt_vec x = mt_load(a + l);
         for (int r = 0; r < 4; r++) lanes[r] = mt_vfma(x, mt_load(w[r] + l), lanes[r]);
+    }
+}
+MT_INLINE void mt_four_elements(mt_decoder *decode, int size, mt_vec lanes[4], const float *a, const uint8_t *const row[4], int64_t low,
+                                int64_t high) {
+    for (int64_t k = low / MT_CHUNK * MT_CHUNK; k < high; k += MT_CHUNK) {
+        if (k >= low && k + MT_CHUNK <= high) {
+            float w[4][MT_CHUNK];
+            for (int r = 0; r < 4; r++) decode(row[r] + k * size, w[r]);
+            mt_four_step(lanes, a + k, w);
+        } else {
+            float w[4][MT_CHUNK];
+            for (int r = 0; r < 4; r++) mt_span_elements(decode, size, row[r], 0, k, k + MT_CHUNK, low, high, w[r]);
+            mt_four_step(lanes, a + k, w);
+        }
     }
 }
 
@@ -283,6 +335,12 @@ MT_INLINE void mt_tile_nt(float *c, int64_t c_stride, int columns, const float *
         } else
             for (int r = 0; r < 4; r++) lanes[i * MT_ROWS + r] = sum[i][r];
     }
+}
+
+/* Zeros in the columns from .. stride - 1 of each row. */
+MT_FN void mt_pad(float *a, int64_t rows, int64_t from, int64_t stride) {
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = from; j < stride; j++) a[i * stride + j] = 0.0f;
 }
 
 /* Scratch that mt_dot_nt takes, in floats. */

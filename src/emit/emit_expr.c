@@ -2,6 +2,7 @@
 #include "emit/emit_internal.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 
 enum { LONG_TEXT = 100 }; /* longer expressions get a name of their own */
 
@@ -112,21 +113,18 @@ static bool is_dense(const emit *e, const tile_node *n) {
 
 static emit_value reshaped(emit_nest *x, const tile_node *n, const emit_index *at) {
     emit *e = x->e;
-    emit_index below[TILE_RANK];
-    const tile_node *from = n->a;
-    while (from->kind == TILE_RESHAPE || (from->kind == TILE_VAR && e->variables[from->index].mode == EMIT_INLINE))
-        from = from->kind == TILE_VAR ? e->variables[from->index].value : from->a;
-    const bool dense = is_dense(e, from) || emit_temporary_of(e, from);
-    if (!dense && emit_reshape_index(x, n, at, below)) return emit_element(x, n->a, below);
-    emit_limit limits[TILE_RANK], inner[TILE_RANK];
+    emit_limit limits[TILE_RANK], below[TILE_RANK];
     emit_index_limits(x, n->shape.rank, at, limits);
-    for (const tile_node *r = n;; r = r->a) { /* through the reshapes */
-        while (r->kind == TILE_VAR) r = e->variables[r->index].value;
-        if (r == from) break;
-        emit_operand_limits(r, 0, limits, inner);
-        memcpy(limits, inner, sizeof limits);
-        if (r->a == from) break;
-    }
+    const tile_node *from = n;
+    do { /* down to what is not a reshape */
+        emit_operand_limits(from, 0, limits, below);
+        memcpy(limits, below, sizeof limits);
+        from = from->a;
+        while (from->kind == TILE_VAR && e->variables[from->index].mode == EMIT_INLINE) from = e->variables[from->index].value;
+    } while (from->kind == TILE_RESHAPE);
+    emit_index index[TILE_RANK];
+    const bool dense = is_dense(e, from) || emit_temporary_of(e, from, limits);
+    if (!dense && emit_reshape_index(x, n, at, index)) return emit_element(x, n->a, index);
     const emit_array array = emit_materialise(e, from, limits);
     const emit_value i = emit_linear(x, &n->shape, at);
     return (emit_value){arena_printf(e->memory, "%s[%s]", array.name, i.text), i.level, false};
@@ -151,8 +149,12 @@ static emit_value concatenated(emit_nest *x, const tile_node *n, const emit_inde
 emit_value emit_element(emit_nest *x, const tile_node *n, const emit_index *at) {
     emit *e = x->e;
     arena *m = e->memory;
-    const emit_array *temporary = n->shape.rank ? emit_temporary_of(e, n) : NULL;
-    if (temporary) return emit_array_element(x, temporary, at);
+    if (n->shape.rank) {
+        emit_limit limits[TILE_RANK];
+        emit_index_limits(x, n->shape.rank, at, limits);
+        const emit_array *temporary = emit_temporary_of(e, n, limits);
+        if (temporary) return emit_array_element(x, temporary, at);
+    }
     switch (n->kind) {
     case TILE_CONST: return atom(emit_literal(m, n));
     case TILE_GRID:

@@ -70,7 +70,11 @@ typedef struct emit_unit {
     mt_error *error;
 } emit_unit;
 
-typedef struct emit_temporary { const tile_node *node; emit_array array; } emit_temporary;
+typedef struct emit_temporary { /* a node that was computed into an array */
+    const tile_node *node;
+    emit_array array;
+    emit_limit limits[TILE_RANK]; /* as far as these reach */
+} emit_temporary;
 
 typedef struct emit {
     emit_unit *unit;
@@ -138,10 +142,11 @@ const char *emit_safe_name(arena *a, const char *name);              /* a name f
 const char *emit_scratch(emit *e, const char *c_type, int64_t bytes);
 /* Declares an array in scratch memory. */
 emit_array emit_declare(emit *e, const char *name, const tile_format *type, const tile_shape *shape);
-const emit_array *emit_temporary_of(emit *e, const tile_node *n); /* or NULL */
-void emit_remember(emit *e, const tile_node *n, emit_array array);
+/* The array that n was computed into, as far as the limits reach, or NULL. Temporaries live as long as the statement. */
+const emit_array *emit_temporary_of(const emit *e, const tile_node *n, const emit_limit *limits);
+void emit_remember(emit *e, const tile_node *n, emit_array array, const emit_limit *limits);
 /* array = n, in the first elements that the limits leave. */
-void emit_assign(emit *e, const emit_array *array, const tile_node *n, const emit_limit *limits, int line);
+void emit_assign(emit *e, const emit_array *array, const tile_node *n, const emit_limit *limits);
 /* The array that holds n: computes it into a temporary when it is none. */
 emit_array emit_materialise(emit *e, const tile_node *n, const emit_limit *limits);
 void emit_block(emit *e, const tile_statement *s);
@@ -215,9 +220,9 @@ emit_value emit_load(emit_nest *x, const tile_node *n, const emit_index *at);
 /* The current extent of a tensor's dimension, cut off by the item's limit. */
 const char *emit_extent(emit *e, const tile_access *access, int dimension);
 void emit_store(emit *e, const tile_statement *s);
-/* A slice of rank 2 as an mt_slice: row item, column item; the other items are points. Returns its C name. */
-const char *emit_slice(emit *e, const tile_access *access, int row, int column, const char *column_start, int64_t column_count,
-                       const char *row_start, int64_t row_count);
+/* Declares a slice of two dimensions as an mt_slice: its rows are the tensor's dimension `row`, its columns the last one; all
+ * other items are points. `rows` and `columns` take the place of the items' sizes. Returns its C name. */
+const char *emit_slice(emit *e, const tile_access *access, int row, int64_t rows, int64_t columns);
 
 /* emit_reduce.c, emit_dot.c -------------------------------------------------------------------------------------------- */
 

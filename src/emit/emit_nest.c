@@ -106,12 +106,12 @@ bool emit_reshape_index(const emit_nest *x, const tile_node *n, const emit_index
         if (wide <= 1) out[target] = all;
         else {
             if (emit_index_level(&all) >= 0 && emit_index_level(&all) == x->inner) return false;
-            const char *text = emit_index_text(x, &all);
+            const char *linear = emit_index_text(x, &all);
             stride = 1;
             for (int d = i; d >= first; d--) {
                 if (from->extent[d] == 1) continue;
-                out[d] = (emit_index){-1, times(m, text, 1), emit_index_level(&all), 0};
-                if (stride > 1) out[d].text = arena_printf(m, "%s / %" PRId64, text, stride);
+                out[d] = (emit_index){-1, linear, emit_index_level(&all), 0};
+                if (stride > 1) out[d].text = arena_printf(m, "%s / %" PRId64, linear, stride);
                 stride *= from->extent[d];
                 if (d > first) out[d].text = arena_printf(m, "%s %% %" PRId64, out[d].text, from->extent[d]);
                 out[d].text = arena_printf(m, "(%s)", out[d].text);
@@ -139,7 +139,8 @@ const char *emit_limit_text(emit *e, emit_limit limit) {
         const int indent = e->indent;
         e->out = e->header;
         e->indent = 1;
-        const tile_access access = {.param = l->param, .rank = l->dimension + 1, .item[l->dimension] = {TILE_ITEM_RANGE, (tile_node *)l->start, l->size, (tile_node *)l->limit}};
+        tile_access access = {.param = l->param, .rank = l->dimension + 1};
+        access.item[l->dimension].limit = (tile_node *)l->limit;
         const char *start = emit_scalar(e, l->start), *extent = emit_extent(e, &access, l->dimension);
         l->name = emit_invent(e, e->op->params[l->param].name);
         emit_print(e, "const int64_t %s = mt_clamp(%s - %s, 0, %" PRId64 ");", l->name, extent, start, l->size);

@@ -193,15 +193,14 @@ static int64_t bound(run *r, const template_node *n, int64_t missing, int64_t lo
 
 static value slice(run *r, const template_node *n) {
     const value of = evaluate(r, n->a);
-    if (of.kind == UNDEFINED) run_fail(r, n, MT_E_FORMAT, "A slice is asked of something undefined.");
+    if (of.kind != LIST && of.kind != STRING) run_fail(r, n, MT_E_FORMAT, "A slice is asked of %s.", value_kind_names[of.kind]);
     const value wanted = n->d ? evaluate(r, n->d) : integer(1);
     if (wanted.kind != NONE && !is_number(wanted)) run_fail(r, n, MT_E_FORMAT, "The step of a slice is %s.", value_kind_names[wanted.kind]);
     const int64_t step = wanted.kind == NONE ? 1 : wanted.i;
     if (!step) run_fail(r, n, MT_E_FORMAT, "The step of a slice is 0.");
-    const int64_t count = of.kind == LIST || of.kind == STRING ? value_length(r, n, of) : 0;
+    const int64_t count = value_length(r, n, of);
     const int64_t low = step < 0 ? -1 : 0, high = step < 0 ? count - 1 : count; /* where it may begin and end */
     const int64_t start = bound(r, n->b, step < 0 ? high : low, low, count, high), stop = bound(r, n->c, step < 0 ? low : high, low, count, high);
-    if (of.kind != LIST && of.kind != STRING) return nothing(UNDEFINED);
     if (step == 1 && of.kind == STRING) return characters(of, start, stop);
     if (step == 1) return start < stop ? list_of(of.items + start, (size_t)(stop - start)) : list_of(NULL, 0);
     const value items = value_elements(r, n, of);
@@ -359,10 +358,11 @@ static value choose_elements(run *r, const template_node *n, value all) {
     return list_of(kept, count);
 }
 
-static void execute_for(run *r, const template_node *n) {
+static flow execute_for(run *r, const template_node *n) {
     value all = value_elements(r, n, evaluate(r, n->a));
     scope *const outer = r->scope;
     flow f = NEXT;
+    bool finished = false; /* some round, to its end */
     if (n->b) all = choose_elements(r, n, all);
     const int64_t count = (int64_t)all.count;
     for (int64_t i = 0; i < count && f != BREAK; i++) {
@@ -376,13 +376,14 @@ static void execute_for(run *r, const template_node *n) {
         dict_put(r, n, &r->scope->names, c_string("loop"), loop);
         unpack(r, n, all.items[i]);
         f = execute(r, n->body);
+        finished |= f == NEXT;
         r->scope = outer;
     }
-    if (!count && n->otherwise) {
-        enter_scope(r, n);
-        execute(r, n->otherwise);
-        r->scope = outer;
-    }
+    if (finished || !n->otherwise) return NEXT;
+    enter_scope(r, n); /* as in Jinja a round that is broken off does not count */
+    f = execute(r, n->otherwise);
+    r->scope = outer;
+    return f;
 }
 
 static void execute_set(run *r, const template_node *n) {
@@ -424,7 +425,7 @@ static flow execute(run *r, const template_node *n) {
                     break;
                 }
             break;
-        case NODE_FOR: execute_for(r, n); break;
+        case NODE_FOR: f = execute_for(r, n); break;
         case NODE_SET: execute_set(r, n); break;
         case NODE_SCOPE: {
             scope *const outer = r->scope;

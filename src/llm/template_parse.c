@@ -374,14 +374,9 @@ static template_node *parse_postfix(parser *p, template_node *n) {
     }
 }
 
-/* A test's argument may stand without brackets: what begins one, and is no operator. */
+/* A test's argument may stand without brackets. As in Jinja only three words are known not to begin one. */
 static bool at_argument(const parser *p) {
-    static const char *const operators[] = {"else", "or", "and", "if", "not", "in", "is"};
-    if (p->token == TOKEN_NAME) {
-        for (size_t i = 0; i < COUNT_OF(operators); i++)
-            if (is_name(p, operators[i])) return false;
-        return true;
-    }
+    if (p->token == TOKEN_NAME) return !is_name(p, "else") && !is_name(p, "or") && !is_name(p, "and");
     return p->token == TOKEN_STRING || p->token == TOKEN_INTEGER || is_sign(p, '[') || is_sign(p, '{');
 }
 
@@ -496,7 +491,7 @@ static template_node *parse_if(parser *p, size_t at) {
     template_node *n = make(p, NODE_IF, at, NULL, NULL), **next = &n->args;
     bool condition = true;
     do {
-        template_node *branch = *next = make(p, NODE_BRANCH, p->token_at, condition ? parse_expression(p) : NULL, NULL);
+        template_node *branch = *next = make(p, NODE_BRANCH, at, condition ? parse_binary(p, LEVEL_OR) : NULL, NULL);
         expect_tag_end(p);
         branch->body = parse_body(p, condition ? more : last);
         next = &branch->next;
@@ -650,7 +645,8 @@ static template_node *parse_body(parser *p, const char *const *ends) {
         p->brackets = 0;
         advance(p);
         if (tag == '{') {
-            n = make(p, NODE_PRINT, p->token_at, parse_expression(p), NULL);
+            const size_t at = p->token_at;
+            n = make(p, NODE_PRINT, at, parse_expression(p), NULL);
             expect_tag_end(p);
         } else {
             for (const char *const *end = ends; end && *end; end++)

@@ -323,6 +323,10 @@ static value replace(run *r, const template_node *n, value s, const value *a) {
     return join_list(r, n, cut(r, n, s, from, given(a[2]) && a[2].kind != NONE ? a[2].i : -1), to);
 }
 
+static value replace_filter(run *r, const template_node *n, value s, const value *a) {
+    return replace(r, n, s, (const value[]){value_text(r, n, a[0]), value_text(r, n, a[1]), a[2]});
+}
+
 static value starts_with(run *r, const template_node *n, value s, const value *a) {
     const value list = a[0].kind == LIST ? a[0] : list_of(&a[0], 1);
     bool found = false;
@@ -421,11 +425,14 @@ value run_take_written(run *r, const template_node *n, size_t start) {
     return string_of(s, length);
 }
 
+/* The arguments come in the order of transformers' own filter, which replaces Jinja's. */
 static value tojson(run *r, const template_node *n, value v, const value *a) {
-    if (given(a[0]) && a[0].kind != NONE && (!is_number(a[0]) || a[0].i < 0 || a[0].i > 100))
+    const bool indented = given(a[1]) && a[1].kind != NONE;
+    if (given(a[0]) && value_truth(a[0])) run_fail(r, n, MT_E_UNSUPPORTED, "tojson with ensure_ascii is not supported.");
+    if (indented && (!is_number(a[1]) || a[1].i < 0 || a[1].i > 100))
         run_fail(r, n, MT_E_UNSUPPORTED, "The indent of tojson is none or a number from 0 to 100.");
     const size_t start = r->out.length;
-    write_json(r, n, &r->out, v, given(a[0]) && a[0].kind != NONE ? a[0].i : -1, 0);
+    write_json(r, n, &r->out, v, indented ? a[1].i : -1, 0);
     return run_take_written(r, n, start);
 }
 
@@ -442,7 +449,7 @@ static const entry filters[] = {
     {"lower", {lower, "", 0}},
     {"capitalize", {capitalize, "", 0}},
     {"title", {title_filter, "", 0}},
-    {"tojson", {tojson, "indent", 0}},
+    {"tojson", {tojson, "ensure_ascii indent", 0}},
     {"default", {default_filter, "default_value boolean", 0}},
     {"d", {default_filter, "default_value boolean", 0}},
     {"first", {first_filter, "", 0}},
@@ -450,7 +457,7 @@ static const entry filters[] = {
     {"join", {join_filter, "d", 0}},
     {"list", {list_filter, "", 0}},
     {"string", {string_filter, "", 0}},
-    {"replace", {replace, "old new count", 2}},
+    {"replace", {replace_filter, "old new count", 2}},
     {"items", {items_method, "", 0}},
     {"safe", {safe_filter, "", 0}},
 };

@@ -236,10 +236,7 @@ mt_status program_order_new(program_order **out, const mt_program *p, mt_error *
         return status;
     }
     for (size_t b = 0; b <= p->barriers_count; b++) o->alive[b] = (uint32_t)b;
-    for (size_t b = 0; b < p->barriers_count; b++) {
-        o->barriers[b].merged = 0; /* ids begin at 1 */
-        if (!o->barriers[b].waiters) o->alive[o->barriers[b].rank] = o->barriers[b].rank + 1; /* nobody will ever know it */
-    }
+    for (size_t b = 0; b < p->barriers_count; b++) o->barriers[b].merged = 0; /* ids begin at 1 */
     o->steps = STEPS_AT_LEAST + (uint64_t)STEPS_PER_INSTRUCTION * p->instructions_count;
     o->intervals = INTERVALS_AT_LEAST + (uint64_t)INTERVALS_PER_INSTRUCTION * p->instructions_count;
     return MT_OK;

@@ -15,7 +15,7 @@
  * By induction over numbers, what is dropped is still ordered through barriers: a dropped set lies behind a kept one. */
 #include "sched/sched_internal.h"
 
-enum { STEPS = 192, DEPTH = 3, TARGETS = 64 };
+enum { MOST_LISTS = 128, MOST_LOOKS = 4096, TARGETS = 64 };
 
 static void add_row(uint64_t *to, const uint64_t *from, size_t width) {
     for (size_t i = 0; i < width; i++) to[i] |= from[i];
@@ -68,67 +68,71 @@ void sched_summarise_node(sched *s, uint32_t node, const uint32_t *lists, size_t
     finished[node / 64] |= (uint64_t)1 << (node % 64);
 }
 
-/* ---- rule 2 ---- */
+/* ---- rule 2: a search, the nearest lists first ---- */
 
 typedef struct proof {
-    const sched *s;
+    sched *s;
     uint32_t set;                /* to be met */
     uint32_t targets[TARGETS];   /* its instructions, when they are few enough to be met one by one */
     uint64_t missing;
-    int steps;
+    uint32_t looks;              /* instructions that may still be looked at */
 } proof;
 
-/* True when all of p->set has been met. Looks at what instruction `i` waits for. */
-static bool follow(proof *p, uint32_t i, int depth) {
-    const sched *s = p->s;
-    const sched_set *wanted = &s->sets[p->set];
+/* Puts the lists of the set's instructions into the queue, each once. */
+static void enqueue(proof *p, uint32_t set) {
+    sched *s = p->s;
     uint32_t count;
-    const uint32_t *sets = sched_list_sets(s, s->list_of[i], &count);
-    p->steps--;
-    for (uint32_t k = 0; k < count && s->sets[sets[k]].node >= wanted->node; k++) {
-        const sched_set *e = &s->sets[sets[k]];
-        if (p->steps-- <= 0) return false;
-        if (e->node == wanted->node) {
-            if (sched_set_contains(s, sets[k], p->set)) return true;
-            if (!p->missing) continue;
-            uint32_t range_count, t = 0;
-            const sched_range *r = sched_set_ranges(s, sets[k], &range_count);
-            for (uint32_t j = 0; j < range_count; j++) {
-                while (t < wanted->count && p->targets[t] < r[j].begin) t++;
-                for (; t < wanted->count && p->targets[t] < r[j].end; t++) p->missing &= ~((uint64_t)1 << t);
-            }
-            if (!p->missing) return true;
-            continue;
+    const sched_range *r = sched_set_ranges(s, set, &count);
+    for (uint32_t j = 0; j < count; j++)
+        for (uint32_t m = r[j].begin; m < r[j].end && s->queue.count < MOST_LISTS && p->looks; m++, p->looks--) {
+            if (s->list_mark[s->list_of[m]] == s->list_stamp) continue;
+            s->list_mark[s->list_of[m]] = s->list_stamp;
+            sched_u32s_push(s->memory, &s->queue, s->list_of[m]);
         }
-        if (sched_bit((e->whole ? s->finished : s->before) + e->node * s->width, wanted->node)) return true;
-        if (depth <= 1) continue;
-        uint32_t range_count;
-        const sched_range *r = sched_set_ranges(s, sets[k], &range_count);
-        for (uint32_t j = 0; j < range_count && p->steps > 0; j++)
-            for (uint32_t m = r[j].begin; m < r[j].end && p->steps > 0; m++)
-                if (follow(p, m, depth - 1)) return true;
-    }
-    return false;
 }
 
-static bool implied(const sched *s, const uint32_t *kept, size_t kept_count, uint32_t set) {
-    const sched_set *wanted = &s->sets[set];
-    proof p = {.s = s, .set = set, .steps = STEPS};
-    if (wanted->count <= TARGETS) {
-        uint32_t range_count, t = 0;
-        const sched_range *r = sched_set_ranges(s, set, &range_count);
-        for (uint32_t j = 0; j < range_count; j++)
-            for (uint32_t m = r[j].begin; m < r[j].end; m++) p.targets[t++] = m;
-        p.missing = t == 64 ? UINT64_MAX : ((uint64_t)1 << t) - 1;
+/* Strikes what `set` has of the wanted set. True when nothing is missing. */
+static bool strike(proof *p, uint32_t set) {
+    const sched *s = p->s;
+    const uint32_t wanted = s->sets[p->set].count;
+    if (sched_set_contains(s, set, p->set)) return true;
+    if (!p->missing) return false; /* too many to be told apart */
+    uint32_t count, t = 0;
+    const sched_range *r = sched_set_ranges(s, set, &count);
+    for (uint32_t j = 0; j < count; j++) {
+        while (t < wanted && p->targets[t] < r[j].begin) t++;
+        for (; t < wanted && p->targets[t] < r[j].end; t++) p->missing &= ~((uint64_t)1 << t);
     }
-    for (int depth = 1; depth <= DEPTH; depth++) /* what is near is met before the steps are spent far away */
-        for (size_t k = 0; k < kept_count; k++) {
-            uint32_t range_count;
-            const sched_range *r = sched_set_ranges(s, kept[k], &range_count);
-            for (uint32_t j = 0; j < range_count && p.steps > 0; j++)
-                for (uint32_t m = r[j].begin; m < r[j].end && p.steps > 0; m++)
-                    if (follow(&p, m, depth)) return true;
+    return !p->missing;
+}
+
+static bool implied(sched *s, const uint32_t *kept, size_t kept_count, uint32_t set) {
+    const sched_set *wanted = &s->sets[set];
+    proof p = {.s = s, .set = set, .looks = MOST_LOOKS};
+    if (wanted->count <= TARGETS) {
+        uint32_t count, t = 0;
+        const sched_range *r = sched_set_ranges(s, set, &count);
+        for (uint32_t j = 0; j < count; j++)
+            for (uint32_t m = r[j].begin; m < r[j].end; m++) p.targets[t++] = m;
+        p.missing = UINT64_MAX >> (64 - t);
+    }
+    s->queue.count = 0;
+    s->list_stamp++;
+    if (s->list_mark_capacity < s->list_words.count)
+        s->list_mark = ARENA_ARRAY(s->memory, s->list_mark_capacity = 2 * s->list_words.count, uint32_t);
+    for (size_t k = 0; k < kept_count; k++) enqueue(&p, kept[k]);
+    for (size_t q = 0; q < s->queue.count; q++) {
+        uint32_t count;
+        const uint32_t *sets = sched_list_sets(s, s->queue.data[q], &count);
+        for (uint32_t k = 0; k < count && s->sets[sets[k]].node >= wanted->node; k++) {
+            const sched_set *e = &s->sets[sets[k]];
+            if (e->node == wanted->node) {
+                if (strike(&p, sets[k])) return true;
+                if (!s->ordered[e->node]) continue; /* its instructions may wait for wanted ones */
+            } else if (sched_bit((e->whole ? s->finished : s->before) + e->node * s->width, wanted->node)) return true;
+            enqueue(&p, sets[k]);
         }
+    }
     return false;
 }
 

@@ -103,6 +103,7 @@ typedef struct sched {
     size_t width;
     uint64_t *before, *finished;
     uint64_t *done;              /* scratch: what the sets kept so far know */
+    uint32_t *list_mark, list_stamp; size_t list_mark_capacity; /* by list: seen by the search with that stamp */
 
     /* slot.c */
     int *first_use, *last_use;   /* by tensor: nodes; SCHED_NONE when nothing uses it */
@@ -122,7 +123,7 @@ typedef struct sched {
 
     /* scratch, reused */
     sched_words classes, keys;
-    sched_u32s hits, numbers, words, kept, candidates, raw_lists;
+    sched_u32s hits, numbers, words, kept, queue, candidates, raw_lists;
     sched_u64s pairs, inner;
     uint32_t *key_of; size_t key_capacity;
     int64_t *raw; size_t raw_capacity;

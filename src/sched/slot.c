@@ -4,11 +4,14 @@
  * one has, the largest first. The memory is a row of segments, each with the tensor that had it last. Taking over bytes means
  * waiting for every node that used that tensor; it, in turn, waited for whoever had the bytes before, so the latest is enough.
  *
- * Among the places that do not make the memory much larger than it must be, the one with the fewest waits that are not implied
- * already (prune.c) is taken: a buffer whose readers are known to be finished costs nothing. Then the tightest fit. */
+ * Among the places that do not make the memory much larger than it must be, the one is taken with the fewest waits that are not
+ * implied already (prune.c), after those with a wait for a node just before: a buffer whose readers are known to be finished costs
+ * nothing, one whose readers were long ago little. Then the tightest fit. */
 #include "sched/sched_internal.h"
 
 #include <stdlib.h>
+
+enum { NEAR = 2 }; /* nodes */
 
 static void find_users(sched *s) {
     const mt_graph *g = s->graph;
@@ -90,21 +93,25 @@ void sched_slot_begin(sched *s) {
 typedef struct place {
     int64_t begin;
     int64_t end;     /* of the memory with it, at least slot_goal */
+    bool soon;       /* one of the nodes to wait for is so near that it may still be running */
     uint32_t waits;  /* nodes to wait for that are not known to be finished */
     int64_t spare;   /* what it leaves of its gap */
 } place;
 
 static bool alive(const sched *s, int tensor, uint32_t node) { return tensor >= 0 && s->last_use[tensor] >= (int)node; }
 
-static uint32_t waits_for(const sched *s, int tensor, const uint64_t *known) {
-    uint32_t waits = 0;
-    if (tensor < 0) return 0;
-    for (uint32_t u = s->user_begin[tensor]; u < s->user_begin[tensor + 1]; u++) waits += !sched_bit(known, s->users[u]);
-    return waits;
+static void add_waits(const sched *s, int tensor, uint32_t node, place *p) {
+    if (tensor < 0) return;
+    for (uint32_t u = s->user_begin[tensor]; u < s->user_begin[tensor + 1]; u++)
+        if (!sched_bit(s->before + node * s->width, s->users[u])) {
+            p->waits++;
+            p->soon |= s->users[u] + NEAR >= node;
+        }
 }
 
 static bool better(const place *a, const place *b) {
     if (a->end != b->end) return a->end < b->end;
+    if (a->soon != b->soon) return b->soon;
     if (a->waits != b->waits) return a->waits < b->waits;
     if (a->spare != b->spare) return a->spare < b->spare;
     return a->begin < b->begin;
@@ -118,7 +125,7 @@ static place judge(const sched *s, uint32_t node, size_t first, size_t last, int
     p.spare = growth > 0 ? growth : min_i64(end, s->slot_bytes) - gap_begin - size;
     for (size_t k = first; k < last; k++)
         if (s->segments[k].begin < begin + size && begin < s->segments[k].end)
-            p.waits += waits_for(s, s->segments[k].tensor, s->before + node * s->width);
+            add_waits(s, s->segments[k].tensor, node, &p);
     return p;
 }
 

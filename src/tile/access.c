@@ -42,6 +42,7 @@ typedef struct walk {
 
 static range exactly(int64_t value) { return (range){value, value, -1}; }
 static bool is_exact(range r) { return r.low == r.high && r.live < 0; }
+static bool is_one(range r) { return is_exact(r) && r.low == 1; }
 static bool is_everything(range r) { return r.low == INT64_MIN && r.high == INT64_MAX; }
 
 static range absolute(const tile_instance *i, range r) {
@@ -160,8 +161,8 @@ static range operate(const tile_instance *i, tile_operator op, range a, range b,
         return compare(op, a, b);
     default: break;
     }
-    const bool by_one = is_exact(b) && b.low == 1;
-    if (by_one && (op == TILE_MUL || op == TILE_DIV || op == TILE_CEIL_DIV)) return a;
+    if (is_one(b) && (op == TILE_MUL || op == TILE_DIV || op == TILE_CEIL_DIV)) return a;
+    if (is_one(a) && op == TILE_MUL) return b;
     a = absolute(i, a);
     b = absolute(i, b);
     switch (op) {

@@ -23,7 +23,8 @@ typedef struct cpu_worker {
     int number;
     pthread_t thread;         /* not for worker 0, which is whoever runs the session */
     pthread_cond_t wake;      /* with machine->lock */
-    uint32_t sleeps_on;       /* the barrier, or CPU_NONE; under machine->lock */
+    uint32_t sleeps_on;       /* the barrier, or CPU_NONE; under machine->lock, as the next two: */
+    uint32_t instruction, target; /* that waits there, for how many arrivals */
     void *scratch;
     size_t scratch_bytes;
 } cpu_worker;
@@ -91,7 +92,7 @@ typedef struct cpu_session {
     bool broken;                  /* the last run stopped: counters must be cleared */
     uint64_t timeout_ns;          /* 0: none */
     _Atomic bool stop;            /* a worker has given up; all leave */
-    cpu_failure failure;          /* written by the worker that sets stop */
+    cpu_failure failure;          /* written by the worker that sets stop, under machine->lock */
 
     bool profiling;
     uint64_t *node_ns;            /* by worker, then node */

@@ -19,7 +19,7 @@
  * consistent, so one of the two sees the other: no wake-up is lost. The waker takes the lock before it signals, and a sleeper holds it
  * from its last look until it sleeps. Starting and ending a run work in the same way, with `parked` and `caller_sleeps`.
  *
- * Giving up. A wait that lasts longer than the session's timeout writes down what it waited for, sets `stop` and wakes all; everybody
+ * Giving up. A wait that lasts longer than the session's timeout writes down who waits for what, sets `stop` and wakes all; everybody
  * leaves at the next wait or instruction. The counters then mean nothing, and the next run clears them first. */
 #include <errno.h>
 #include <stdio.h>
@@ -50,29 +50,26 @@ static void sleep_until(cpu_machine *m, pthread_cond_t *condition, uint64_t dead
     pthread_cond_timedwait(condition, &m->lock, &at);
 }
 
-static void wake_all(cpu_machine *m) {
-    pthread_mutex_lock(&m->lock);
-    for (int w = 0; w < m->worker_count; w++) pthread_cond_signal(&m->workers[w].wake);
-    pthread_mutex_unlock(&m->lock);
-}
-
-static void give_up(cpu_worker *w, cpu_session *s, uint32_t instruction, uint32_t barrier, uint32_t threshold) {
+/* With m->lock held, by a worker whose wait has lasted too long. What is reported is the lowest instruction that waits: the others may
+ * wait because of it. */
+static void give_up(cpu_session *s) {
     cpu_machine *m = s->machine;
-    pthread_mutex_lock(&m->lock);
-    const bool first = !atomic_load(&s->stop);
-    if (first) {
-        const uint32_t arrivals = s->program->barriers[barrier].arrivals, count = atomic_load(&s->barriers[barrier].count);
-        s->failure = (cpu_failure){instruction, barrier, threshold - arrivals * (s->epoch - 1), count - arrivals * (s->epoch - 1), w->number};
-        atomic_store(&s->stop, true);
+    const cpu_worker *lowest = NULL;
+    for (int k = 0; k < m->worker_count; k++) {
+        const cpu_worker *w = &m->workers[k];
+        if (w->sleeps_on != CPU_NONE && (!lowest || w->instruction < lowest->instruction)) lowest = w;
     }
-    pthread_mutex_unlock(&m->lock);
-    if (first) wake_all(m);
+    const uint32_t barrier = lowest->sleeps_on, before = s->program->barriers[barrier].arrivals * (s->epoch - 1); /* of earlier runs */
+    s->failure = (cpu_failure){lowest->instruction, barrier, lowest->target, atomic_load(&s->barriers[barrier].count) - before, lowest->number};
+    atomic_store(&s->stop, true);
+    for (int k = 0; k < m->worker_count; k++) pthread_cond_signal(&m->workers[k].wake);
 }
 
 /* False: the run is being stopped. */
-static bool wait_slowly(cpu_worker *w, cpu_session *s, uint32_t instruction, uint32_t barrier, uint32_t threshold) {
+static bool wait_slowly(cpu_worker *w, cpu_session *s, uint32_t instruction, uint32_t barrier, uint32_t target) {
     cpu_machine *m = s->machine;
     cpu_barrier *b = &s->barriers[barrier];
+    const uint32_t threshold = target * s->epoch;
     const uint64_t begin = clock_ns(), deadline = s->timeout_ns ? begin + s->timeout_ns : 0;
     uint64_t now = begin;
     while (now - begin < m->spin_ns) {
@@ -86,14 +83,17 @@ static bool wait_slowly(cpu_worker *w, cpu_session *s, uint32_t instruction, uin
     }
     pthread_mutex_lock(&m->lock);
     w->sleeps_on = barrier;
+    w->instruction = instruction;
+    w->target = target;
     atomic_fetch_add(&b->sleepers, 1);
-    bool done, stopped = false;
-    while (!(done = reached(atomic_load(&b->count), threshold)) && !(stopped = atomic_load(&s->stop)) && (!deadline || clock_ns() < deadline))
-        sleep_until(m, &w->wake, deadline);
+    bool done;
+    while (!(done = reached(atomic_load(&b->count), threshold)) && !atomic_load(&s->stop)) {
+        if (deadline && clock_ns() >= deadline) give_up(s);
+        else sleep_until(m, &w->wake, deadline);
+    }
     atomic_fetch_sub(&b->sleepers, 1);
     w->sleeps_on = CPU_NONE;
     pthread_mutex_unlock(&m->lock);
-    if (!done && !stopped) give_up(w, s, instruction, barrier, threshold);
     return done;
 }
 
@@ -108,10 +108,8 @@ static void wake_sleepers(cpu_machine *m, uint32_t barrier) {
 static inline bool run_instruction(cpu_worker *w, cpu_session *s, uint32_t number) {
     const program_instruction *n = &s->program->instructions[number];
     for (int k = 0; k < n->wait_count; k++) {
-        const uint32_t threshold = n->target[k] * s->epoch;
-        if (!reached(atomic_load_explicit(&s->barriers[n->wait[k]].count, memory_order_acquire), threshold) &&
-            !wait_slowly(w, s, number, n->wait[k], threshold))
-            return false;
+        const uint32_t count = atomic_load_explicit(&s->barriers[n->wait[k]].count, memory_order_acquire);
+        if (!reached(count, n->target[k] * s->epoch) && !wait_slowly(w, s, number, n->wait[k], n->target[k])) return false;
     }
     if (n->opcode != PROGRAM_JOIN) {
         const cpu_node *node = &s->nodes[n->node];
