@@ -187,7 +187,7 @@ RULES = [  # single rules: white space, loops, scopes, slices, operators, undefi
 GROW = {
     "s": ["<s> + <s>", "<a> ~ <a>", "(<s>)|trim", "(<s>).strip()", "(<s>)[<i>]|string", "(<s>)[<i>:]", "(<s>)[:<i> - 2]", "(<s>)[::-1]",
           "(<s>)[<i>:<i>:<n>]", "(<s>).split('a')[-1]", "(<s>).split(' ')[0]", "(<s>).split('X')[<i>]|string", "<s> if <b> else <s>",
-          "(<s> if <b>)|string", "(<s>)|replace('X', <s>)", "(<l>)|tojson", "(<s>) | tojson", "<u> | default(<s>)", "(<s>)|upper",
+          "(<s> if <b>)|string", "(<s>)|replace('X', <s>)", "(<l>)|tojson", "(<s>) | tojson", "(<u> or nope) | default(<s>)", "(<s>)|upper",
           "((<s>)|list)|join(<s>)", "(<a>)|string", "((<s>) or <s>)", "(<s>).rstrip('\\n ')", "(<s>)|title", "(<s>).lower()"],
     "i": ["<i> + <i>", "<i> - <i>", "<i> * <i>", "<i> // <n>", "<i> % <n>", "(<s>)|length", "(<l>)|count", "-(<i>)", "(<i> if <b> else <i>)",
           "range(<i>)|length"],
@@ -283,7 +283,7 @@ def environment():
 
 
 def main():
-    rng = random.Random(103)
+    rng = random.Random(101)
     env = environment()
     talks = [
         [("user", "Hello, who are you?")],

@@ -508,7 +508,7 @@ static void test_programs(void **state) {
          "at = i * 3; if c[i] { at = i; y[i] = x[i + 5] } else { y[i + 1] += x[i + 2] }\n"
          "y[at] = 1; if e > 1.5 { y[7] = 2 }\nfor j in 3 { y[at] = 3; at = at + 2; y[at + 1] = 4 } }", .extents = {18}, .args = {0}, .flags = DATA},
         {"tile by_data_once(c: in bool[M], x: in f32[M], y: out f32[M]) over (i in 3) {\n"
-         "at = i * 3; if c[i] { at = i + 1 }\ny[at] = 1\nto = 7; if i == 1 { to = 8; to = 9 }\ny[to] = x[to - 1] }", .extents = {18}, .flags = DATA},
+         "at = i * 3; if c[i] { at = i * 3 + 4 }\ny[at] = 1\nto = 11; if i == 1 { to = 13; to = 12 }\ny[to] = x[to - 1] }", .extents = {18}, .flags = DATA},
         {"tile changes(x: in f32[M], y: out f32[M]) over (i in 3) {\n"
          "a = 0; b = 0; for j in 3 { y[a] = x[b]; if j > 0 { a = a + 2 } else { a = a + 1 }; for k in 2 { b = b + 3 } } }", .extents = {30}, .flags = DATA},
         {"tile else_changes(x: in f32[M], y: out f32[M]) over (i in 3) { a = 0; for j in 3 { y[a] = x[j]; if j > 5 { y[0] = 1 } else { a = a + 9 } } }",

@@ -1,4 +1,5 @@
-/* The CPU machine: the same bits with any number of workers, memory and live values, the cache of compiled ops, and programs that hang. */
+/* The CPU machine: the same bits with any number of workers, memory and live values, the cache of compiled ops, and
+ * programs that hang. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,21 +18,21 @@
 
 #include "machine/cpu/cpu.h"
 
-static const char tiles[] =
-    "tile affine[R, C, BR = 1](x: in f32[R, C], w: in f32[R, C], a: arg f32, y: out f32[R, C]) over (r in ceil(R / BR))\n"
-    "{ y[r*BR : +BR, :] = x[r*BR : +BR, :] * a + w[r*BR : +BR, :] }\n"
-    "tile mix[R, C](x: in f32[R, C], y: out f32[R, C]) over (r in R)\n"
-    "{ y[r : +1, :] = x[r : +1, :] * 0.5 + sum(x, 0) * 0.125 }\n"
-    "tile accumulate[C](x: in f32[R, C], y: inout f32[1, C]) over (r in R)\n"
-    "{ y[:, :] += x[r : +1, :] }\n"
-    "tile put[C](x: in f32[M, C], pos: live i32, y: out f32[S, C]) over (m in M)\n"
-    "{ y[pos + m, :] = x[m, :] }\n"
-    "tile take[C](x: in f32[S, C], pos: live i32, y: out f32[M, C]) over (m in M)\n"
-    "{ y[m, :] = x[pos + m, :] }\n"
-    "tile prefix[C](x: in f32[N, C], y: out f32[1, C]) over (i in 1)\n"
-    "{ acc: f32[1, C] = 0\n for j in N { acc += x[j : +1, :] }\n y[:, :] = acc }\n"
-    "tile bump[C](by: arg i32, y: inout f32[C]) over (i in 1)\n"
-    "{ y[:] += f32[C](f32(by)) }\n";
+static const char tiles[] = "tile affine[R, C, BR = 1](x: in f32[R, C], w: in f32[R, C], a: arg f32, y: out f32[R, C]) "
+                            "over (r in ceil(R / BR))\n"
+                            "{ y[r*BR : +BR, :] = x[r*BR : +BR, :] * a + w[r*BR : +BR, :] }\n"
+                            "tile mix[R, C](x: in f32[R, C], y: out f32[R, C]) over (r in R)\n"
+                            "{ y[r : +1, :] = x[r : +1, :] * 0.5 + sum(x, 0) * 0.125 }\n"
+                            "tile accumulate[C](x: in f32[R, C], y: inout f32[1, C]) over (r in R)\n"
+                            "{ y[:, :] += x[r : +1, :] }\n"
+                            "tile put[C](x: in f32[M, C], pos: live i32, y: out f32[S, C]) over (m in M)\n"
+                            "{ y[pos + m, :] = x[m, :] }\n"
+                            "tile take[C](x: in f32[S, C], pos: live i32, y: out f32[M, C]) over (m in M)\n"
+                            "{ y[m, :] = x[pos + m, :] }\n"
+                            "tile prefix[C](x: in f32[N, C], y: out f32[1, C]) over (i in 1)\n"
+                            "{ acc: f32[1, C] = 0\n for j in N { acc += x[j : +1, :] }\n y[:, :] = acc }\n"
+                            "tile bump[C](by: arg i32, y: inout f32[C]) over (i in 1)\n"
+                            "{ y[:] += f32[C](f32(by)) }\n";
 
 static mt_tile *file;
 static char folder[] = "/tmp/monotile-test-XXXXXX";
@@ -45,7 +46,8 @@ static int set_up(void **state) {
     (void)state;
     char *diagnostics = NULL;
     mt_error error = {0};
-    if (mt_tile_parse(&file, "test.tile", tiles, strlen(tiles), &diagnostics, &error) != MT_OK) fail_msg("%s", diagnostics);
+    if (mt_tile_parse(&file, "test.tile", tiles, strlen(tiles), &diagnostics, &error) != MT_OK)
+        fail_msg("%s", diagnostics);
     free(diagnostics);
     return mkdtemp(folder) ? setenv("MONOTILE_CACHE", folder, 1) : -1;
 }
@@ -82,7 +84,8 @@ static mt_tensor tensor(mt_graph *g, mt_role role, const char *name, int rank, i
 }
 
 #define NODE(g, program, ...)                                                                                          \
-    OK(mt_graph_node(g, file, program, program, (mt_operand[]){__VA_ARGS__}, sizeof((mt_operand[]){__VA_ARGS__}) / sizeof(mt_operand), NULL, &error))
+    OK(mt_graph_node(g, file, program, program, (mt_operand[]){__VA_ARGS__},                                           \
+                     sizeof((mt_operand[]){__VA_ARGS__}) / sizeof(mt_operand), NULL, &error))
 #define T(n, t) MT_OPERAND(n, t)
 
 static mt_program *compile(mt_graph *g, int processors, mt_placement placement) {
@@ -97,10 +100,12 @@ enum { LAYERS = 12, R = 9, C = 40 };
 /* y = a chain of row by row and all to all steps over x; total = the ordered sum of y's rows, kept from run to run. */
 static mt_program *chain_program(int processors, mt_placement placement) {
     mt_graph *g = new_graph();
-    const mt_tensor w = tensor(g, MT_WEIGHT, "w", 2, R, C), y = tensor(g, MT_OUTPUT, "y", 2, R, C), total = tensor(g, MT_STATE, "total", 2, 1, C);
+    const mt_tensor w = tensor(g, MT_WEIGHT, "w", 2, R, C), y = tensor(g, MT_OUTPUT, "y", 2, R, C),
+                    total = tensor(g, MT_STATE, "total", 2, 1, C);
     mt_tensor x = tensor(g, MT_INPUT, "x", 2, R, C);
     for (int l = 0; l < LAYERS; l++) {
-        const mt_tensor a = tensor(g, MT_TEMP, NULL, 2, R, C), b = l + 1 < LAYERS ? tensor(g, MT_TEMP, NULL, 2, R, C) : y;
+        const mt_tensor a = tensor(g, MT_TEMP, NULL, 2, R, C),
+                        b = l + 1 < LAYERS ? tensor(g, MT_TEMP, NULL, 2, R, C) : y;
         NODE(g, "affine", T("x", x), T("w", w), MT_OPERAND_FLOAT("a", 0.75f), T("y", a), MT_OPERAND_INTEGER("BR", 2));
         NODE(g, "mix", T("x", a), T("y", b));
         x = b;
@@ -192,7 +197,8 @@ static void test_same_bits(void **state) {
                     assert_memory_equal(y, first, sizeof first);
                 }
                 if (!round) memcpy(first_total, total, sizeof first_total);
-                assert_memory_equal(total, first_total, sizeof first_total); /* a state: the sum over all runs, in order */
+                assert_memory_equal(total, first_total,
+                                    sizeof first_total); /* a state: the sum over all runs, in order */
                 for (int i = 0; i < R * C; i++) assert_true(fabs(y[i] - expected[i]) < 1e-5 * (1 + fabs(expected[i])));
                 for (int c = 0; c < C; c++) {
                     double sum = 0;
@@ -212,7 +218,8 @@ static void test_binding(void **state) {
     mt_program *p = chain_program(2, MT_PLACE_STATIC);
     mt_machine *m = machine("cpu:2");
     mt_session *s = session(m, p);
-    static float x[R * C + 16] __attribute__((aligned(64))), w[R * C + 1], y[R * C] __attribute__((aligned(64))), own[R * C];
+    static float x[R * C + 16] __attribute__((aligned(64))), w[R * C + 1], y[R * C] __attribute__((aligned(64))),
+        own[R * C];
     fill(x, R * C, 3), fill(w, R * C + 1, 4);
     void *data;
     REFUSED(MT_E_ARGUMENT, "' is not bound", mt_session_run(s, &error));
@@ -249,8 +256,10 @@ static void test_live(void **state) {
     mt_live pos, rows;
     OK(mt_graph_live(g, "pos", 0, S - M, &pos, &error));
     OK(mt_graph_live(g, "rows", 0, S, &rows, &error));
-    const mt_tensor x = tensor(g, MT_INPUT, "x", 2, M, W), cache = tensor(g, MT_STATE, "cache", 2, S, W), back = tensor(g, MT_OUTPUT, "back", 2, M, W);
-    const mt_tensor list = tensor(g, MT_INPUT, "list", 2, S, W), sum = tensor(g, MT_OUTPUT, "sum", 2, 1, W), count = tensor(g, MT_STATE, "count", 1, 4, 0);
+    const mt_tensor x = tensor(g, MT_INPUT, "x", 2, M, W), cache = tensor(g, MT_STATE, "cache", 2, S, W),
+                    back = tensor(g, MT_OUTPUT, "back", 2, M, W);
+    const mt_tensor list = tensor(g, MT_INPUT, "list", 2, S, W), sum = tensor(g, MT_OUTPUT, "sum", 2, 1, W),
+                    count = tensor(g, MT_STATE, "count", 1, 4, 0);
     OK(mt_graph_live_extent(g, list, 0, rows, &error));
     NODE(g, "put", T("x", x), MT_OPERAND_LIVE("pos", pos), T("y", cache));
     NODE(g, "take", T("x", cache), MT_OPERAND_LIVE("pos", pos), T("y", back));
@@ -300,7 +309,8 @@ static void test_large_state(void **state) {
     mt_graph *g = new_graph();
     mt_live pos;
     OK(mt_graph_live(g, "pos", 0, most, &pos, &error));
-    const mt_tensor x = tensor(g, MT_INPUT, "x", 2, 1, 16), cache = tensor(g, MT_STATE, "cache", 2, (int64_t)most + 1, 16);
+    const mt_tensor x = tensor(g, MT_INPUT, "x", 2, 1, 16),
+                    cache = tensor(g, MT_STATE, "cache", 2, (int64_t)most + 1, 16);
     NODE(g, "put", T("x", x), MT_OPERAND_LIVE("pos", pos), T("y", cache));
     mt_program *p = compile(g, 1, MT_PLACE_STATIC);
     mt_machine *m = machine("cpu:1");
@@ -308,7 +318,8 @@ static void test_large_state(void **state) {
     mt_error large = {0};
     void *data;
     float *in = memory(s, "x");
-    if (mt_session_memory(s, "cache", &data, NULL, &large) == MT_OK) { /* refused where the system limits address space */
+    if (mt_session_memory(s, "cache", &data, NULL, &large) ==
+        MT_OK) { /* refused where the system limits address space */
         fill(in, 16, 5);
         OK(mt_session_live(s, "pos", most, &error));
         OK(mt_session_run(s, &error));
@@ -339,7 +350,8 @@ static void *run_session(void *argument) {
     return NULL;
 }
 
-static void test_turns(void **state) { /* sessions of one machine in several threads, and another machine at the same time */
+static void
+test_turns(void **state) { /* sessions of one machine in several threads, and another machine at the same time */
     (void)state;
     static float w[R * C];
     fill(w, R * C, 6);
@@ -371,7 +383,8 @@ static void test_wrap(void **state) {
     for (uint32_t epoch = UINT32_MAX - 2, k = 0; k < 2; k++, epoch = INT32_MAX - 2) {
         cpu_session *inside = (cpu_session *)s;
         inside->epoch = epoch;
-        for (size_t b = 0; b < p->barriers_count; b++) atomic_store(&inside->barriers[b].count, epoch * p->barriers[b].arrivals);
+        for (size_t b = 0; b < p->barriers_count; b++)
+            atomic_store(&inside->barriers[b].count, epoch * p->barriers[b].arrivals);
         for (int run = 0; run < 6; run++) {
             memset(memory(s, "y"), 0, sizeof first);
             OK(mt_session_run(s, &error));
@@ -409,7 +422,8 @@ static void test_hang(void **state) {
         for (int run = 0; run < 3; run++) {
             ++*target;
             char words[64];
-            snprintf(words, sizeof words, "waits for %u arrivals at barrier %u, which has %u", *target, p->instructions[victim].wait[0], *target - 1);
+            snprintf(words, sizeof words, "waits for %u arrivals at barrier %u, which has %u", *target,
+                     p->instructions[victim].wait[0], *target - 1);
             const uint64_t begin = clock_ns();
             REFUSED(MT_E_HANG, words, mt_session_run(s, &error));
             assert_true(clock_ns() - begin < 5000000000u); /* it ended; how soon depends on the machine */
@@ -580,7 +594,8 @@ static void test_processes(void **state) { /* several fill one empty cache at on
             mt_machine *m;
             mt_session *s;
             mt_error error = {0};
-            const bool fine = mt_machine_open(&m, "cpu:1", &error) == MT_OK && mt_session_create(&s, m, p, &error) == MT_OK;
+            const bool fine =
+                mt_machine_open(&m, "cpu:1", &error) == MT_OK && mt_session_create(&s, m, p, &error) == MT_OK;
             _exit(fine ? 0 : 1);
         }
     }
@@ -597,9 +612,10 @@ static void test_processes(void **state) { /* several fill one empty cache at on
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_processes), cmocka_unit_test(test_open), cmocka_unit_test(test_same_bits), cmocka_unit_test(test_binding),
-        cmocka_unit_test(test_live), cmocka_unit_test(test_large_state), cmocka_unit_test(test_turns), cmocka_unit_test(test_wrap),
-        cmocka_unit_test(test_hang), cmocka_unit_test(test_profile), cmocka_unit_test(test_cache), cmocka_unit_test(test_compiler),
+        cmocka_unit_test(test_processes), cmocka_unit_test(test_open),  cmocka_unit_test(test_same_bits),
+        cmocka_unit_test(test_binding),   cmocka_unit_test(test_live),  cmocka_unit_test(test_large_state),
+        cmocka_unit_test(test_turns),     cmocka_unit_test(test_wrap),  cmocka_unit_test(test_hang),
+        cmocka_unit_test(test_profile),   cmocka_unit_test(test_cache), cmocka_unit_test(test_compiler),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -1,5 +1,5 @@
-/* The program format and its checker: damaged files, programs that are wrong in one place, and the checker's verdict on random
- * programs with one wait taken away, against brute force over all pairs of instructions. */
+/* The program format and its checker: damaged files, programs that are wrong in one place, and the checker's verdict
+ * on random programs with one wait taken away, against brute force over all pairs of instructions. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -19,13 +19,16 @@ static const char tiles[] =
     "{ y[r*BR : +BR, c*BC : +BC] = x[r*BR : +BR, c*BC : +BC] }\n"
     "tile scale[R, C, BR = 2](x: in f32[R, C], a: arg f32, y: out f32[R, C]) over (r in ceil(R / BR))\n"
     "{ y[r*BR : +BR, :] = x[r*BR : +BR, :] * a }\n"
-    "tile add[R, C, BR = 2, BC = 4](x: in f32[R, C], z: in f32[R, C], y: out f32[R, C]) over (r in ceil(R / BR), c in ceil(C / BC))\n"
+    "tile add[R, C, BR = 2, BC = 4](x: in f32[R, C], z: in f32[R, C], y: out f32[R, C]) over (r in ceil(R / BR), c in "
+    "ceil(C / BC))\n"
     "{ y[r*BR : +BR, c*BC : +BC] = x[r*BR : +BR, c*BC : +BC] + z[r*BR : +BR, c*BC : +BC] }\n"
-    "tile total[R, C, M, N, BR = 2, BC = 4](x: in f32[M, N], y: out f32[R, C]) over (r in ceil(R / BR), c in ceil(C / BC))\n"
+    "tile total[R, C, M, N, BR = 2, BC = 4](x: in f32[M, N], y: out f32[R, C]) over (r in ceil(R / BR), c in ceil(C / "
+    "BC))\n"
     "{ y[r*BR : +BR, c*BC : +BC] = f32[BR, BC](1) * sum(sum(x, 1), 0) }\n"
     "tile stencil[R, C, BR = 2](x: in f32[R, C], y: out f32[R, C]) over (r in ceil(R / BR))\n"
     "{ y[r*BR : +BR, :] = x[r*BR - 1 : +BR, :] + x[r*BR + 1 : +BR, :] }\n"
-    "tile split[R, K, BR = 2, BK = 2](x: in f32[R, K], y: inout f32[R, 1]) over (r in ceil(R / BR), k in ceil(K / BK))\n"
+    "tile split[R, K, BR = 2, BK = 2](x: in f32[R, K], y: inout f32[R, 1]) over (r in ceil(R / BR), k in ceil(K / "
+    "BK))\n"
     "{ y[r*BR : +BR, :] += sum(x[r*BR : +BR, k*BK : +BK], 1) }\n"
     "tile put[C](x: in f32[M, C], pos: live i32, y: out f32[S, C]) over (m in M)\n"
     "{ y[pos + m, :] = x[m, :] }\n"
@@ -41,7 +44,8 @@ static int set_up(void **state) {
     (void)state;
     char *diagnostics = NULL;
     mt_error error = {0};
-    if (mt_tile_parse(&file, "test.tile", tiles, strlen(tiles), &diagnostics, &error) != MT_OK) fail_msg("%s", diagnostics);
+    if (mt_tile_parse(&file, "test.tile", tiles, strlen(tiles), &diagnostics, &error) != MT_OK)
+        fail_msg("%s", diagnostics);
     free(diagnostics);
     return mkdtemp(folder) ? 0 : -1;
 }
@@ -75,12 +79,15 @@ static void node(mt_graph *g, const char *program, const char *name, const mt_op
     mt_error error = {0};
     check_status(mt_graph_node(g, file, program, name, operands, count, NULL, &error), &error);
 }
-#define NODE(g, program, name, ...) node(g, program, name, (mt_operand[]){__VA_ARGS__}, sizeof((mt_operand[]){__VA_ARGS__}) / sizeof(mt_operand))
+#define NODE(g, program, name, ...)                                                                                    \
+    node(g, program, name, (mt_operand[]){__VA_ARGS__}, sizeof((mt_operand[]){__VA_ARGS__}) / sizeof(mt_operand))
 
 static mt_program *compile(mt_graph *g, int processors, mt_placement placement) {
     mt_program *p;
     mt_error error = {0};
-    check_status(mt_compile(g, &(mt_target){.processors = processors, .placement = placement, .no_fusion = 1}, &p, &error), &error);
+    check_status(
+        mt_compile(g, &(mt_target){.processors = processors, .placement = placement, .no_fusion = 1}, &p, &error),
+        &error);
     mt_graph_destroy(g);
     return p;
 }
@@ -93,11 +100,15 @@ static mt_program *small_program(mt_placement placement) {
     check_status(mt_graph_create(&g, &error), &error);
     check_status(mt_graph_live(g, "pos", 0, 3, &pos, &error), &error);
     const mt_tensor x = tensor(g, MT_INPUT, "x", "f32", 4, 6), k = tensor(g, MT_STATE, "k", "f32", 7, 6);
-    const mt_tensor s = tensor(g, MT_TEMP, "s", "f32", 4, 6), c = tensor(g, MT_TEMP, "c", "f32", 4, 6), t = tensor(g, MT_TEMP, "t", "f32", 4, 6);
+    const mt_tensor s = tensor(g, MT_TEMP, "s", "f32", 4, 6), c = tensor(g, MT_TEMP, "c", "f32", 4, 6),
+                    t = tensor(g, MT_TEMP, "t", "f32", 4, 6);
     const mt_tensor y = tensor(g, MT_OUTPUT, "y", "f32", 4, 6);
-    NODE(g, "scale", "first", MT_OPERAND("x", x), MT_OPERAND_FLOAT("a", 0.5f), MT_OPERAND("y", s), MT_OPERAND_INTEGER("BR", 2));
-    NODE(g, "copy", "second", MT_OPERAND("x", s), MT_OPERAND("y", c), MT_OPERAND_INTEGER("BR", 2), MT_OPERAND_INTEGER("BC", 4));
-    NODE(g, "add", "third", MT_OPERAND("x", x), MT_OPERAND("z", c), MT_OPERAND("y", t), MT_OPERAND_INTEGER("BR", 2), MT_OPERAND_INTEGER("BC", 4));
+    NODE(g, "scale", "first", MT_OPERAND("x", x), MT_OPERAND_FLOAT("a", 0.5f), MT_OPERAND("y", s),
+         MT_OPERAND_INTEGER("BR", 2));
+    NODE(g, "copy", "second", MT_OPERAND("x", s), MT_OPERAND("y", c), MT_OPERAND_INTEGER("BR", 2),
+         MT_OPERAND_INTEGER("BC", 4));
+    NODE(g, "add", "third", MT_OPERAND("x", x), MT_OPERAND("z", c), MT_OPERAND("y", t), MT_OPERAND_INTEGER("BR", 2),
+         MT_OPERAND_INTEGER("BC", 4));
     NODE(g, "put", "fourth", MT_OPERAND("x", t), MT_OPERAND_LIVE("pos", pos), MT_OPERAND("y", k));
     NODE(g, "take", "fifth", MT_OPERAND("x", k), MT_OPERAND_LIVE("pos", pos), MT_OPERAND("y", y));
     return compile(g, 2, placement);
@@ -149,7 +160,8 @@ static void refused(copy *c, const char *words) {
     mt_error error = {0};
     const mt_status status = open_again(c, &error);
     if (status == MT_OK) fail_msg("accepted, expected: %s", words);
-    if (!strstr(error.message, words)) fail_msg("expected '%s', got %s: %s", words, mt_status_name(status), error.message);
+    if (!strstr(error.message, words))
+        fail_msg("expected '%s', got %s: %s", words, mt_status_name(status), error.message);
     copy_free(c);
 }
 
@@ -297,7 +309,8 @@ static void test_tables(void **state) {
     WRONG("reserved field", TABLE(&c, ops, program_op)[0].reserved = 1);
     WRONG("is not the one that the program was compiled with", TABLE(&c, ops, program_op)[0].hash[1]++);
     WRONG("is not the one that the program was compiled with", TABLE(&c, constants, program_constant)[0].value++);
-    WRONG("its range 3 .. 2 is empty", TABLE(&c, lives, program_live)[0].least = 3, TABLE(&c, lives, program_live)[0].most = 2);
+    WRONG("its range 3 .. 2 is empty", TABLE(&c, lives, program_live)[0].least = 3,
+          TABLE(&c, lives, program_live)[0].most = 2);
     WRONG("name is missing", TABLE(&c, lives, program_live)[0].name = 0);
     WRONG("role 5", TABLE(&c, tensors, program_tensor)[0].role = 5);
     WRONG("rank 6", TABLE(&c, tensors, program_tensor)[0].rank = 6);
@@ -308,7 +321,8 @@ static void test_tables(void **state) {
     WRONG("has extent", TABLE(&c, tensors, program_tensor)[0].extent[0] = INT64_MAX);
     WRONG("has extent -1", TABLE(&c, tensors, program_tensor)[0].extent[0] = -1);
     WRONG("no such live value", TABLE(&c, tensors, program_tensor)[0].live[0] = 1);
-    WRONG("live value 'pos' can leave the range", TABLE(&c, lives, program_live)[0].most = 5, TABLE(&c, tensors, program_tensor)[0].live[0] = 0);
+    WRONG("live value 'pos' can leave the range", TABLE(&c, lives, program_live)[0].most = 5,
+          TABLE(&c, tensors, program_tensor)[0].live[0] = 0);
     WRONG("no tensor", TABLE(&c, operands, program_operand)[0].tensor = (uint32_t)p->tensors_count);
     WRONG("outside its tensor", TABLE(&c, operands, program_operand)[0].offset = 1);
     WRONG("outside its tensor", TABLE(&c, operands, program_operand)[0].offset = -1);
@@ -333,7 +347,8 @@ static void test_tables(void **state) {
     WRONG("more indices", TABLE(&c, instructions, program_instruction)[0].index[4] = 1);
     WRONG("is in the program twice", TABLE(&c, instructions, program_instruction)[1].index[0] = 0);
     WRONG("differ from those of its node's first", TABLE(&c, instructions, program_instruction)[1].arg[0]++);
-    WRONG("order must ascend", TABLE(&c, order, uint32_t)[0] = p->order[1], TABLE(&c, order, uint32_t)[1] = p->order[0]);
+    WRONG("order must ascend", TABLE(&c, order, uint32_t)[0] = p->order[1],
+          TABLE(&c, order, uint32_t)[1] = p->order[0]);
     WRONG("on two processors", TABLE(&c, order, uint32_t)[0] = p->order[p->processors[1].first]);
     WRONG("does not follow", TABLE(&c, processors, program_processor)[1].first++);
     WRONG("entry 1 of the order", TABLE(&c, order, uint32_t)[1] = 1u << 31);
@@ -343,7 +358,9 @@ static void test_tables(void **state) {
 
 static size_t find_instruction(const mt_program *p, const char *node_name, int nth) {
     for (size_t i = 0; i < p->instructions_count; i++)
-        if (p->instructions[i].opcode != PROGRAM_JOIN && !strcmp(program_string(p, p->nodes[p->instructions[i].node].name), node_name) && !nth--) return i;
+        if (p->instructions[i].opcode != PROGRAM_JOIN &&
+            !strcmp(program_string(p, p->nodes[p->instructions[i].node].name), node_name) && !nth--)
+            return i;
     fail_msg("no such node: %s", node_name);
     return 0;
 }
@@ -380,7 +397,9 @@ static void test_order(void **state) {
     mt_error error = {0};
     assert_int_equal(open_again(&c, &error), MT_E_FORMAT);
     assert_string_equal(error.where, "s");
-    assert_non_null(strstr(error.message, "(copy 'second' [0, 1, 0, 0, 0]) reads s[0:2, 4:6] without waiting for instruction 0 (scale 'first'"));
+    assert_non_null(
+        strstr(error.message,
+               "(copy 'second' [0, 1, 0, 0, 0]) reads s[0:2, 4:6] without waiting for instruction 0 (scale 'first'"));
     assert_non_null(strstr(error.message, "which writes s[0:2, 0:6]"));
     copy_free(&c);
 
@@ -399,7 +418,8 @@ static void test_order(void **state) {
 
     c = copy_of(p); /* a cycle: the first waits for what comes after it */
     n = &TABLE(&c, instructions, program_instruction)[0];
-    n->wait_count = 1, n->wait[0] = p->instructions[find_instruction(p, "third", 0)].arrive[0], n->target[0] = p->barriers[n->wait[0]].arrivals;
+    n->wait_count = 1, n->wait[0] = p->instructions[find_instruction(p, "third", 0)].arrive[0],
+    n->target[0] = p->barriers[n->wait[0]].arrivals;
     refused(&c, "it may never start");
 
     c = copy_of(p);
@@ -407,7 +427,8 @@ static void test_order(void **state) {
     n->wait_count = 2, n->wait[1] = n->wait[0], n->target[1] = n->target[0];
     refused(&c, "waits twice");
 
-    c = copy_of(p); /* slots that overlap although their users are not ordered: x and c of the third node, s in c's place */
+    c = copy_of(
+        p); /* slots that overlap although their users are not ordered: x and c of the third node, s in c's place */
     const uint32_t from = find_tensor(p, "c"), to = find_tensor(p, "t");
     TABLE(&c, tensors, program_tensor)[to].offset = p->tensors[from].offset;
     refused(&c, "without waiting for");
@@ -430,7 +451,8 @@ static void test_grid_order(void **state) {
     mt_error error = {0};
     check_status(mt_graph_create(&g, &error), &error);
     const mt_tensor x = tensor(g, MT_INPUT, "x", "f32", 2, 6), y = tensor(g, MT_OUTPUT, "y", "f32", 2, 1);
-    NODE(g, "split", "sum", MT_OPERAND("x", x), MT_OPERAND("y", y), MT_OPERAND_INTEGER("BR", 2), MT_OPERAND_INTEGER("BK", 2));
+    NODE(g, "split", "sum", MT_OPERAND("x", x), MT_OPERAND("y", y), MT_OPERAND_INTEGER("BR", 2),
+         MT_OPERAND_INTEGER("BK", 2));
     mt_program *p = compile(g, 1, MT_PLACE_QUEUE);
     assert_int_equal(p->instructions_count, 3);
     copy c = copy_of(p);
@@ -467,7 +489,8 @@ static void test_regions(void **state) {
                 o.offset += begin * strides[d];
             }
             if (o.extent[0] % 2 == 0 && o.rank < 3) {
-                memmove(o.extent + 1, o.extent, 4 * sizeof *o.extent), memmove(o.stride + 1, o.stride, 4 * sizeof *o.stride);
+                memmove(o.extent + 1, o.extent, 4 * sizeof *o.extent),
+                    memmove(o.stride + 1, o.stride, 4 * sizeof *o.stride);
                 o.extent[0] = 2, o.extent[1] /= 2, o.stride[0] = o.stride[1] * o.extent[1], o.rank++;
             }
         } else {
@@ -478,7 +501,8 @@ static void test_regions(void **state) {
             }
         }
         for (int d = 0; d < PROGRAM_RANK; d++) o.live[d] = t.live[d] = PROGRAM_NONE;
-        mt_program p = {.strings = "", .strings_count = 1, .tensors = &t, .tensors_count = 1, .operands = &o, .operands_count = 1};
+        mt_program p = {
+            .strings = "", .strings_count = 1, .tensors = &t, .tensors_count = 1, .operands = &o, .operands_count = 1};
         program_view v;
         int64_t last = o.offset;
         for (int d = 0; d < o.rank; d++) last += (o.extent[d] - 1) * o.stride[d];
@@ -525,9 +549,15 @@ typedef struct oracle {
     uint64_t *rows;   /* by barrier */
 } oracle;
 
-typedef struct accesses { int count; program_region region[2 * TILE_PARAMS]; bool writes[2 * TILE_PARAMS]; uint64_t *bytes[2]; } accesses;
+typedef struct accesses {
+    int count;
+    program_region region[2 * TILE_PARAMS];
+    bool writes[2 * TILE_PARAMS];
+    uint64_t *bytes[2];
+} accesses;
 
-static void mark_bytes(const mt_program *p, const size_t *base, const program_instruction *n, const tile_box *box, int32_t live, uint64_t *bytes) {
+static void mark_bytes(const mt_program *p, const size_t *base, const program_instruction *n, const tile_box *box,
+                       int32_t live, uint64_t *bytes) {
     const program_operand *o = &p->operands[n->tensor[box->tensor]];
     const program_tensor *t = &p->tensors[o->tensor];
     const int bits = tile_format_find(program_string(p, t->format))->bits;
@@ -569,11 +599,13 @@ static oracle oracle_new(const mt_program *p) {
     const size_t words = total / 64 + 1;
     accesses *all = ARENA_ARRAY(a, o.n, accesses);
     o.touch = calloc(o.n * o.n, 1), o.regions = calloc(o.n * o.n, 1);
-    for (int32_t live = 0; live <= (p->lives_count ? p->lives[0].most : 0); live++) { /* one live value at most, from 0 */
+    for (int32_t live = 0; live <= (p->lives_count ? p->lives[0].most : 0);
+         live++) { /* one live value at most, from 0 */
         for (size_t i = 0; i < o.n; i++) {
             const program_instruction *n = &p->instructions[i];
             accesses *mine = &all[i];
-            *mine = (accesses){.bytes = {ARENA_ARRAY(a, words, uint64_t), ARENA_ARRAY(a, words, uint64_t)}}; /* read, written */
+            *mine = (accesses){0};
+            for (int w = 0; w < 2; w++) mine->bytes[w] = ARENA_ARRAY(a, words, uint64_t); /* read, written */
             if (n->opcode == PROGRAM_JOIN) continue;
             tile_instance instance;
             tile_summary s;
@@ -583,20 +615,24 @@ static oracle oracle_new(const mt_program *p) {
             tile_summarise(&instance, index, &s);
             mine->count = s.box_count;
             for (int k = 0; k < s.box_count; k++) {
-                program_view_region(&binding.views[n->tensor[s.box[k].tensor]], &instance, n, &s.box[k], &mine->region[k]);
+                program_view_region(&binding.views[n->tensor[s.box[k].tensor]], &instance, n, &s.box[k],
+                                    &mine->region[k]);
                 mine->writes[k] = s.box[k].writes;
                 mark_bytes(p, base, n, &s.box[k], live, mine->bytes[s.box[k].writes]);
             }
         }
         for (size_t j = 0; j < o.n; j++)
             for (size_t i = 0; i < j; i++) {
-                if (meet(all[i].bytes[0], all[j].bytes[1], words) || meet(all[i].bytes[1], all[j].bytes[0], words) || meet(all[i].bytes[1], all[j].bytes[1], words))
+                if (meet(all[i].bytes[0], all[j].bytes[1], words) || meet(all[i].bytes[1], all[j].bytes[0], words) ||
+                    meet(all[i].bytes[1], all[j].bytes[1], words))
                     o.touch[j * o.n + i] = true;
                 for (int x = 0; x < all[i].count; x++)
                     for (int y = 0; y < all[j].count; y++) {
                         const program_region *one = &all[i].region[x], *other = &all[j].region[y];
-                        const bool slots = p->tensors[one->tensor].role == MT_TEMP && p->tensors[other->tensor].role == MT_TEMP;
-                        if ((slots || one->tensor == other->tensor) && (all[i].writes[x] || all[j].writes[y]) && program_regions_meet(one, other, INT64_MIN, INT64_MAX))
+                        const bool slots =
+                            p->tensors[one->tensor].role == MT_TEMP && p->tensors[other->tensor].role == MT_TEMP;
+                        if ((slots || one->tensor == other->tensor) && (all[i].writes[x] || all[j].writes[y]) &&
+                            program_regions_meet(one, other, INT64_MIN, INT64_MAX))
                             o.regions[j * o.n + i] = true;
                     }
             }
@@ -643,10 +679,15 @@ static mt_program *random_program(void) {
     for (int k = 0; k < POOL; k++) {
         char name[16];
         snprintf(name, sizeof name, "p%d", k);
-        pool[k] = tensor(g, k == 0 ? MT_OUTPUT : k == 1 ? MT_STATE : MT_TEMP, name, "f32", rows + (k == 1 ? 3 : 0), columns);
+        pool[k] = tensor(g,
+                         k == 0   ? MT_OUTPUT
+                         : k == 1 ? MT_STATE
+                                  : MT_TEMP,
+                         name, "f32", rows + (k == 1 ? 3 : 0), columns);
         if (k > 1) NODE(g, "fill", NULL, MT_OPERAND("y", pool[k]));
     }
-    const mt_tensor small = tensor(g, MT_STATE, "small", "u4", rows, columns), sums = tensor(g, MT_TEMP, "sums", "f32", rows, 1);
+    const mt_tensor small = tensor(g, MT_STATE, "small", "u4", rows, columns),
+                    sums = tensor(g, MT_TEMP, "sums", "f32", rows, 1);
     NODE(g, "fill", NULL, MT_OPERAND("y", sums));
     const int nodes = 3 + (int)draw(12);
     for (int k = 0; k < nodes; k++) {
@@ -671,14 +712,19 @@ static mt_program *random_program(void) {
         case 2: NODE(g, "add", NULL, MT_OPERAND("x", x), MT_OPERAND("z", z), MT_OPERAND("y", y), br, bc); break;
         case 3: NODE(g, "stencil", NULL, MT_OPERAND("x", x), MT_OPERAND("y", y), br); break;
         case 4: NODE(g, "total", NULL, MT_OPERAND("x", x), MT_OPERAND("y", y), br, bc); break;
-        case 5: NODE(g, "put", NULL, MT_OPERAND("x", pool[2]), MT_OPERAND_LIVE("pos", pos), MT_OPERAND("y", pool[1])); break;
-        case 6: NODE(g, "take", NULL, MT_OPERAND("x", pool[1]), MT_OPERAND_LIVE("pos", pos), MT_OPERAND("y", pool[3])); break;
+        case 5:
+            NODE(g, "put", NULL, MT_OPERAND("x", pool[2]), MT_OPERAND_LIVE("pos", pos), MT_OPERAND("y", pool[1]));
+            break;
+        case 6:
+            NODE(g, "take", NULL, MT_OPERAND("x", pool[1]), MT_OPERAND_LIVE("pos", pos), MT_OPERAND("y", pool[3]));
+            break;
         case 7: NODE(g, "split", NULL, MT_OPERAND("x", pool[4]), MT_OPERAND("y", sums), br); break;
         case 8: NODE(g, "nibbles", NULL, MT_OPERAND("x", pool[5]), MT_OPERAND("y", small), br, bc); break;
         }
     }
     NODE(g, "total", NULL, MT_OPERAND("x", sums), MT_OPERAND("y", pool[0])); /* so that nothing is dead */
-    for (int k = 2; k < POOL; k++) NODE(g, "add", NULL, MT_OPERAND("x", pool[k]), MT_OPERAND("z", pool[k]), MT_OPERAND("y", pool[0]));
+    for (int k = 2; k < POOL; k++)
+        NODE(g, "add", NULL, MT_OPERAND("x", pool[k]), MT_OPERAND("z", pool[k]), MT_OPERAND("y", pool[0]));
     return compile(g, 3, MT_PLACE_QUEUE);
 }
 
@@ -706,13 +752,15 @@ static void test_random(void **state) {
                     TABLE(&c, barriers, program_barrier)[barrier].arrivals--;
                     for (size_t j = 0; j < o.n; j++)
                         for (int w = 0; w < c.p->instructions[j].wait_count; w++)
-                            if (c.p->instructions[j].wait[w] == barrier) TABLE(&c, instructions, program_instruction)[j].target[w]--;
+                            if (c.p->instructions[j].wait[w] == barrier)
+                                TABLE(&c, instructions, program_instruction)[j].target[w]--;
                 }
                 oracle_judge(&o, c.p, &bytes_fine, &regions_fine);
                 mt_error error = {0};
                 const mt_status status = program_check(c.p, &error);
                 if ((status == MT_OK) != regions_fine || (status == MT_OK && !bytes_fine))
-                    fail_msg("round %d, instruction %zu, place %d: bytes %d, regions %d, checker: %s", round, i, k, bytes_fine, regions_fine, error.message);
+                    fail_msg("round %d, instruction %zu, place %d: bytes %d, regions %d, checker: %s", round, i, k,
+                             bytes_fine, regions_fine, error.message);
                 tried++;
                 wrong += !regions_fine;
                 memcpy(c.bytes, p->header, c.size);
@@ -768,9 +816,10 @@ static void test_texts(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_save_and_load), cmocka_unit_test(test_header), cmocka_unit_test(test_truncated), cmocka_unit_test(test_flipped),
-        cmocka_unit_test(test_tables), cmocka_unit_test(test_order), cmocka_unit_test(test_grid_order), cmocka_unit_test(test_regions),
-        cmocka_unit_test(test_random), cmocka_unit_test(test_texts),
+        cmocka_unit_test(test_save_and_load), cmocka_unit_test(test_header),  cmocka_unit_test(test_truncated),
+        cmocka_unit_test(test_flipped),       cmocka_unit_test(test_tables),  cmocka_unit_test(test_order),
+        cmocka_unit_test(test_grid_order),    cmocka_unit_test(test_regions), cmocka_unit_test(test_random),
+        cmocka_unit_test(test_texts),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -78,32 +78,30 @@ typedef struct mt_context {
     bool stopped;              /* a wait gave up: return as soon as possible */
 } mt_context;
 
-/* Ends the run: the first to come writes why. */
-static __device__ __noinline__ void mt_give_up(mt_context *c, uint32_t reason, uint32_t barrier, uint32_t expected, uint32_t actual) {
-    cuda_failure *f = c->launch->failure;
-    c->stopped = true;
-    *(volatile uint32_t *)&c->cta->stop = 1;
+/* Ends the run: the first to come writes why. It takes values, not the context, so that the context stays in registers. */
+static __device__ __noinline__ void mt_give_up(cuda_failure *f, uint32_t *stop, uint32_t reason, uint32_t role, uint32_t instruction, uint32_t barrier,
+                                               uint32_t expected, uint32_t actual, uint32_t epoch) {
+    *(volatile uint32_t *)stop = 1;
     if (reason != CUDA_NO_FAILURE && atomicExch(&f->claimed, 1u) == 0) {
         f->reason = reason;
         f->processor = blockIdx.x;
-        f->role = (uint32_t)c->role;
-        f->instruction = c->slot ? c->slot->number : 0xffffffffu;
+        f->role = role;
+        f->instruction = instruction;
         f->barrier = barrier;
         f->expected = expected;
         f->actual = actual;
-        f->epoch = c->epoch;
+        f->epoch = epoch;
         mt_fence();
     }
 }
 
 /* True when a wait that began at `start` should end: somebody stopped, or it took too long. */
 MT_DEVICE bool mt_hopeless(mt_context *c, uint64_t start, uint32_t reason, uint32_t barrier, uint32_t expected, uint32_t actual) {
-    if (*(volatile uint32_t *)&c->cta->stop || mt_load_relaxed(&c->launch->failure->claimed)) {
-        mt_give_up(c, CUDA_NO_FAILURE, 0, 0, 0);
-        return true;
-    }
-    if (mt_time() - start < c->launch->timeout) return false;
-    mt_give_up(c, reason, barrier, expected, actual);
+    const bool others = *(volatile uint32_t *)&c->cta->stop || mt_load_relaxed(&c->launch->failure->claimed);
+    if (!others && mt_time() - start < c->launch->timeout) return false;
+    c->stopped = true;
+    mt_give_up(c->launch->failure, &c->cta->stop, others ? (uint32_t)CUDA_NO_FAILURE : reason, (uint32_t)c->role,
+               c->slot ? c->slot->number : 0xffffffffu, barrier, expected, actual, c->epoch);
     return true;
 }
 
@@ -116,16 +114,16 @@ MT_DEVICE bool mt_wait(mt_context *c, uint64_t *b, uint32_t parity, uint32_t rea
     return true;
 }
 
-/* Waits until a word in device memory has reached the threshold (counters wrap: compare by difference). */
+/* Waits until a word in device memory has reached the threshold (counters wrap: compare by difference). Polls without order, and takes the
+ * order with one last load: an acquiring load empties the L1 cache each time. */
 MT_DEVICE void mt_wait_word(mt_context *c, const uint32_t *word, uint32_t barrier, uint32_t threshold) {
-    uint32_t seen = mt_load_acquire(word);
-    if ((int32_t)(seen - threshold) >= 0) return;
+    uint32_t seen = mt_load_relaxed(word);
     const uint64_t start = mt_time();
-    for (uint32_t tries = 1;; tries++) {
-        seen = mt_load_acquire(word);
-        if ((int32_t)(seen - threshold) >= 0) return;
-        if (tries % 64 == 0 && mt_hopeless(c, start, CUDA_BARRIER_WAIT, barrier, threshold, seen)) return;
+    for (uint32_t tries = 1; (int32_t)(seen - threshold) < 0; tries++) {
+        if (tries % 256 == 0 && mt_hopeless(c, start, CUDA_BARRIER_WAIT, barrier, threshold, seen)) return;
+        seen = mt_load_relaxed(word);
     }
+    mt_load_acquire(word);
 }
 enum { MT_RUN_BARRIER = 0xffffffffu }; /* stands for the end of a run in failures */
 

@@ -151,7 +151,7 @@ static const char *assign_body(emit_nest *x, const emit_index *at, const void *c
     }
     emit_value v = emit_element(x, a->n, below);
     if (v.level < x->inner) v = emit_hoist(x, v, emit_c_type(a->n->type), NULL);
-    return arena_printf(x->e->memory, "%s = %s;", emit_array_element(x, a->array, at).text, v.text);
+    return arena_printf(x->e->memory, "%s = %s;", emit_array_element(x, a->array, at).text, emit_bare(x->e->memory, v.text));
 }
 
 void emit_assign(emit *e, const emit_array *array, const tile_node *n, const emit_limit *limits) {
@@ -215,7 +215,7 @@ static void print_assign(emit *e, const tile_statement *s) {
     print_comment(e, s, v->mode == EMIT_INLINE ? "  (computed where it is used)" : "");
     if (v->mode == EMIT_INLINE) return;
     if (v->mode == EMIT_SCALAR) {
-        const char *value = emit_scalar(e, s->value);
+        const char *value = emit_bare(e->memory, emit_scalar(e, s->value));
         v->array.name = name;
         if (s->declares) emit_print(e, "%s%s %s = %s;", t->assignments == 1 ? "const " : "", emit_c_type(t->type), name, value);
         else emit_print(e, "%s = %s;", name, value);
@@ -242,7 +242,7 @@ static void print_for(emit *e, const tile_statement *s) {
         begin = emit_scalar(e, s->begin);
         end = emit_scalar(e, s->end);
         const char *stop = emit_invent(e, "end");
-        emit_print(e, "const int64_t %s = %s;", stop, end);
+        emit_print(e, "const int64_t %s = %s;", stop, emit_bare(e->memory, end));
         emit_print(e, "for (int64_t %s = %s; %s < %s; %s++) {", name, begin, name, stop, name);
         e->indent++;
         emit_block(e, s->body);
@@ -256,7 +256,7 @@ static void print_for(emit *e, const tile_statement *s) {
 
 static void print_if(emit *e, const tile_statement *s) {
     print_comment(e, s, "");
-    emit_print(e, "if (%s) {", emit_scalar(e, s->value));
+    emit_print(e, "if (%s) {", emit_bare(e->memory, emit_scalar(e, s->value)));
     e->indent++;
     emit_block(e, s->body);
     e->indent--;

@@ -7,7 +7,10 @@
 
 #include <inttypes.h>
 
-enum { CHUNK = 32, DOT_DEPTH = 1024, DOT_ROWS = 8 }; /* MT_CHUNK, MT_DEPTH, MT_ROWS of cpu_vector.h */
+enum {
+    CHUNK = 32, DOT_DEPTH = 1024, DOT_ROWS = 8, /* MT_CHUNK, MT_DEPTH, MT_ROWS of cpu_vector.h */
+    LEFTS = 16 /* left operands of a loop that are remembered */
+};
 #define PANEL_LIMIT ((int64_t)64 << 20) /* bytes: larger left operands are not gathered for a whole loop */
 
 /* What an inlined variable stands for. */
@@ -50,7 +53,7 @@ static const char *pack_body(emit_nest *x, const emit_index *at, const void *con
     const tile_shape shape = {2, {1, p->stride}};
     const emit_value to = emit_linear(x, &shape, at);
     return arena_printf(m, "%s[%s%s%s] = %s;", p->to, to.text, p->offset ? " + " : "", p->offset ? p->offset : "",
-                        emit_cast(m, v.text, p->n->type, p->type));
+                        emit_bare(m, emit_cast(m, v.text, p->n->type, p->type)));
 }
 
 static const char *count_text(emit *e, int64_t extent, emit_limit limit) { return emit_loop_of(e, extent, limit).high; }
@@ -255,8 +258,10 @@ static bool is_declared_in(const tile_statement *s, int variable) {
 
 bool emit_fused(emit *e, const tile_statement *loop) {
     if (!can_fuse(e, loop)) return false;
-    const char *lefts[64];
-    int variables[64], count = 0;
+    const char *lefts[LEFTS];
+    emit_limit rows_of[LEFTS];
+    int64_t valid_of[LEFTS];
+    int variables[LEFTS], count = 0;
     const int64_t begin = loop->begin->value.i, turns = loop->end->value.i - begin;
     for (const tile_statement *s = loop->body; s; s = s->next) {
         const tile_node *dot = sum_of_dot(s);
@@ -273,16 +278,18 @@ bool emit_fused(emit *e, const tile_statement *loop) {
         const int64_t stride = max_i64(CHUNK, (int64_t)align_up((uint64_t)valid, CHUNK));
         /* A left operand that is a variable of the loop is gathered once for all its dots. */
         const tile_node *a = dot->a;
-        emit_limit rows = limits[0];
+        const emit_limit rows = limits[0];
         const char *left = NULL;
-        const bool is_local = a->kind == TILE_VAR && e->variables[a->index].mode == EMIT_ARRAY && is_declared_in(loop->body, a->index);
-        if (is_local) {
-            rows = e->variables[a->index].limit[0];
-            for (int i = 0; i < count; i++)
-                if (variables[i] == a->index) left = lefts[i];
-        }
+        const bool is_local = a->kind == TILE_VAR && is_declared_in(loop->body, a->index);
+        for (int i = 0; i < count && is_local; i++)
+            if (variables[i] == a->index && rows_of[i].id == rows.id && rows_of[i].factor == rows.factor && valid_of[i] == valid) left = lefts[i];
         if (!left) left = left_of_loop(e, loop, is_local ? e->variables[a->index].value : a, rows, valid, stride);
-        if (is_local && count < 64) lefts[count] = left, variables[count++] = a->index;
+        if (is_local && count < LEFTS) {
+            variables[count] = a->index;
+            rows_of[count] = rows;
+            valid_of[count] = valid;
+            lefts[count++] = left;
+        }
         emit_print(e, "{");
         e->indent++;
         emit_print(e, "const int64_t %s = %" PRId64 ";", e->loop_names[loop->index], begin);

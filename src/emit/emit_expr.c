@@ -44,7 +44,7 @@ emit_value emit_hoist(emit_nest *x, emit_value v, const char *c_type, const char
     /* What is declared at the level of a loop may have its own name there; in front of the nest there may be others. */
     const char *name = base && v.level >= 0 && !emit_known(x, base) ? base : emit_invent(e, base ? base : "t");
     if (base) emit_know(x, base, v);
-    emit_nest_line(x, v.level, "const %s %s = %s;", c_type, name, v.text);
+    emit_nest_line(x, v.level, "const %s %s = %s;", c_type, name, emit_bare(e->memory, v.text));
     const emit_value named = {name, v.level, true};
     emit_know(x, key, named);
     return named;
@@ -69,8 +69,14 @@ static emit_value variable(emit_nest *x, const tile_node *n, const emit_index *a
     const emit_variable *v = &e->variables[n->index];
     if (v->mode == EMIT_SCALAR) return atom(v->array.name);
     if (v->mode == EMIT_ARRAY) return emit_array_element(x, &v->array, at);
-    const char *name = emit_safe_name(e->memory, e->op->variables[n->index].name);
-    return emit_hoist(x, emit_element(x, v->value, at), emit_c_type(n->type), name);
+    const emit_value value = emit_element(x, v->value, at);
+    switch (v->value->kind) { /* what only moves elements needs no name */
+    case TILE_VAR:
+    case TILE_TRANSPOSE:
+    case TILE_RESHAPE:
+    case TILE_PART: return value;
+    default: return emit_hoist(x, value, emit_c_type(n->type), emit_safe_name(e->memory, e->op->variables[n->index].name));
+    }
 }
 
 /* Of elementwise nodes. */

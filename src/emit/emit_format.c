@@ -69,6 +69,8 @@ static const char *literal(arena *m, const tile_node *n, format_value v) {
 
 enum { MANY = 99 };
 
+static int bits_of(const decoder *d, const tile_node *n);
+
 static bool is_nonnegative(const decoder *d, const tile_node *n) {
     switch (n->kind) {
     case TILE_CONST: return n->value.i >= 0;
@@ -78,8 +80,9 @@ static bool is_nonnegative(const decoder *d, const tile_node *n) {
     case TILE_ELEMENTWISE:
         switch (n->op) {
         case TILE_BIT_AND: return is_nonnegative(d, n->a) || is_nonnegative(d, n->b);
-        case TILE_BIT_OR:
-        case TILE_SHR: return is_nonnegative(d, n->a) && (n->op == TILE_SHR || is_nonnegative(d, n->b));
+        case TILE_BIT_OR: return is_nonnegative(d, n->a) && is_nonnegative(d, n->b);
+        case TILE_SHR: return is_nonnegative(d, n->a);
+        case TILE_SHL: return is_nonnegative(d, n->a) && bits_of(d, n) < 32;
         default: return false;
         }
     default: return false;
@@ -146,10 +149,11 @@ static bool is_exact_product(const decoder *d, const tile_node *n) {
 static const char *named(decoder *d, const char *type, const char *expression, const char *name) {
     for (size_t i = 0; i < d->name_count; i += 2)
         if (!strcmp(d->names[i], expression)) return d->names[i + 1];
+    if (!name && emit_is_name(expression)) return expression;
     if (!name) name = arena_printf(d->memory, "s%zu", d->name_count / 2);
     *ARENA_PUSH(d->memory, d->names, d->name_count, d->name_capacity) = expression;
     *ARENA_PUSH(d->memory, d->names, d->name_count, d->name_capacity) = name;
-    text_printf(d->out, "    const %s %s = %s;\n", type, name, expression);
+    text_printf(d->out, "    const %s %s = %s;\n", type, name, emit_bare(d->memory, expression));
     return name;
 }
 
@@ -160,6 +164,7 @@ static const char *field_element(decoder *d, const tile_field *f, int e) {
     const int at = f->bit_offset + e * t.bits, byte = at / 8, shift = at % 8;
     const char *code;
     if (shift == 0 && t.bits == 8) code = arena_printf(m, "p[%d]", byte);
+    else if (shift == 0 && t.bits < 8) code = arena_printf(m, "(p[%d] & %d)", byte, (1 << t.bits) - 1);
     else if (shift + t.bits <= 8) code = arena_printf(m, "(p[%d] >> %d & %d)", byte, shift, (1 << t.bits) - 1);
     else if (shift == 0 && t.bits >= 16) code = arena_printf(m, "mt_get%d(p + %d)", t.bits, byte);
     else code = arena_printf(m, "mt_get_code(p, %d, %d)", at, t.bits);
@@ -385,7 +390,7 @@ static void decode_block(emit_unit *u, const tile_format *f, const char *name) {
     for (; d.first + LANES <= f->block; d.first += LANES) {
         const lanes v = evaluate(&d, value);
         const char *expression = vector_text(&d, value, &v);
-        text_printf(u->codecs, "    for (int l = 0; l < 16; l += MT_LANES) mt_store(out + %d + l, %s);\n", d.first, expression);
+        text_printf(u->codecs, "    for (int l = 0; l < 16; l += MT_LANES) mt_store(out + %d + l, %s);\n", d.first, emit_bare(u->memory, expression));
     }
     for (; d.first < f->block; d.first++) {
         const char *expression = scalar_text(&d, value, d.first);

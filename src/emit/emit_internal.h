@@ -173,6 +173,8 @@ const char *emit_literal(arena *a, const tile_node *n);
 const char *emit_cast(arena *a, const char *value, const tile_format *from, const tile_format *to);
 const char *emit_operate(emit *e, const tile_node *n, const char *a, const char *b);
 bool emit_is_float(const tile_format *t, int bits);
+bool emit_is_name(const char *expression);                   /* a name or a literal without sign */
+const char *emit_bare(arena *a, const char *expression);     /* without parentheses around all of it */
 
 /* emit_expr.c -------------------------------------------------------------------------------------------------------- */
 

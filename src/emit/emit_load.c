@@ -42,42 +42,43 @@ const char *emit_extent(emit *e, const tile_access *access, int d) {
 
 /* The index of a slice in one dimension of its tensor. */
 typedef struct coordinate {
+    const tile_access *access;
+    int dimension;
     const char *start;  /* NULL: 0; a name or a literal */
-    const char *extent; /* NULL when `proven` */
     bool proven;        /* in range */
     emit_index at;      /* within the item */
     int level;
 } coordinate;
 
-static const char *scalar_atom(emit_nest *x, const char *value, const char *base) {
-    const char *c = value;
-    while ((*c >= '0' && *c <= '9') || *c == '_' || (*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z')) c++;
-    return *c ? emit_hoist(x, (emit_value){value, -1, false}, "int64_t", base).text : value;
+static const char *scalar_atom(emit_nest *x, const char *value, int param) {
+    const emit_value v = {value, -1, emit_is_name(value)};
+    return emit_hoist(x, v, "int64_t", emit_safe_name(x->e->memory, x->e->op->params[param].name)).text;
 }
 
 static coordinate coordinate_of(emit_nest *x, const tile_access *access, int d, const emit_index *at) {
     emit *e = x->e;
     const tile_item *item = &access->item[d];
     const tile_node *extent = e->op->params[access->param].extent[d];
-    const char *base = emit_safe_name(e->memory, e->op->params[access->param].name);
-    coordinate c = {.at = {.loop = -1, .text_level = -1}, .level = -1};
+    coordinate c = {.access = access, .dimension = d, .at = {.loop = -1, .text_level = -1}, .level = -1};
     if (item->kind == TILE_ITEM_GATHER) {
         emit_value id = emit_element(x, item->start, at);
         if (!id.atom) id = emit_hoist(x, (emit_value){arena_printf(e->memory, "(int64_t)%s", id.text), id.level, false}, "int64_t", "id");
         c.start = id.text;
         c.level = id.level;
-        c.extent = scalar_atom(x, emit_extent(e, access, d), base);
         return c;
     }
     if (item->kind == TILE_ITEM_RANGE) c.at = *at;
     c.level = emit_index_level(&c.at);
-    if (item->start->kind != TILE_CONST || item->start->value.i != 0) c.start = scalar_atom(x, emit_scalar(e, item->start), base);
+    if (item->start->kind != TILE_CONST || item->start->value.i != 0) c.start = scalar_atom(x, emit_scalar(e, item->start), access->param);
     int64_t low, high, first, last;
     emit_index_range(x, &c.at, item->size, &first, &last);
     c.proven = !item->limit && extent->kind == TILE_CONST && emit_range(e, item->start, &low, &high) && low + first >= 0 &&
                high + last < extent->value.i;
-    if (!c.proven) c.extent = scalar_atom(x, emit_extent(e, access, d), base);
     return c;
+}
+
+static const char *extent_of(emit_nest *x, const coordinate *c) {
+    return scalar_atom(x, emit_extent(x->e, c->access, c->dimension), c->access->param);
 }
 
 static bool is_zero(const coordinate *c) { return !c->start && c->at.loop < 0 && !c->at.text && !c->at.offset; }
@@ -85,7 +86,7 @@ static bool is_zero(const coordinate *c) { return !c->start && c->at.loop < 0 &&
 static const char *coordinate_text(const emit_nest *x, const coordinate *c) {
     const bool bare = c->at.loop < 0 && !c->at.text && !c->at.offset;
     if (!c->start) return emit_index_text(x, &c->at);
-    return bare ? c->start : arena_printf(x->e->memory, "(%s + %s)", c->start, emit_index_text(x, &c->at));
+    return bare ? c->start : arena_printf(x->e->memory, "(%s + %s)", c->start, emit_bare(x->e->memory, emit_index_text(x, &c->at)));
 }
 
 /* The sum of coordinates times strides over dimensions [0, count), "0" when there is none. */
@@ -100,11 +101,11 @@ static const char *offset_text(emit_nest *x, const char *tensor, const coordinat
 }
 
 /* The condition that all of the coordinates [0, count) are in range; NULL when they surely are. */
-static const char *check_text(const emit_nest *x, const coordinate *c, int count) {
+static const char *check_text(emit_nest *x, const coordinate *c, int count) {
     const char *all = NULL;
     for (int d = 0; d < count; d++) {
         if (c[d].proven) continue;
-        const char *one = arena_printf(x->e->memory, "mt_in(%s, %s)", coordinate_text(x, &c[d]), c[d].extent);
+        const char *one = arena_printf(x->e->memory, "mt_in(%s, %s)", emit_bare(x->e->memory, coordinate_text(x, &c[d])), extent_of(x, &c[d]));
         all = all ? arena_printf(x->e->memory, "%s & %s", all, one) : one;
     }
     return all;
@@ -140,7 +141,7 @@ static emit_value row_of(emit_nest *x, const tile_node *n, const coordinate *c, 
         emit_nest_line(x, level, "const %s *%s = (const %s *)%s->data%s;", type, name, type, tensor, shift);
     } else {
         if (!valid) valid = "1";
-        const char *extent = along->extent ? along->extent : declared_extent(e, n->access->param, last);
+        const char *extent = extent_of(x, along);
         if (is_packed(t)) {
             const char *copy = emit_scratch(e, "uint8_t", most);
             emit_nest_line(x, level, "const uint8_t *%s = mt_row_bits(%s->data, %d, %s, %s, %s, %s, %s, %s);", name, tensor, t->scalar.bits,
@@ -184,7 +185,7 @@ emit_value emit_load(emit_nest *x, const tile_node *n, const emit_index *at) {
     }
     if (access->item[last].kind == TILE_ITEM_RANGE && c[last].level > others && (proven || !is_e8m0(t))) {
         const emit_value row = row_of(x, n, c, others);
-        const char *element = arena_printf(m, "%s[%s]", row.text, emit_index_text(x, &c[last].at));
+        const char *element = arena_printf(m, "%s[%s]", row.text, emit_bare(m, emit_index_text(x, &c[last].at)));
         return (emit_value){held(m, t, element), c[last].level, false};
     }
     if (tile_format_is_block(t)) { /* single elements of blocks: decode the slice first */
@@ -221,7 +222,7 @@ const char *emit_slice(emit *e, const tile_access *access, int row, int64_t rows
     const char *part[2];
     for (int i = 0; i < 2; i++) {
         const int d = i ? last : row;
-        const char *start = c[d].start ? c[d].start : "0", *extent = c[d].extent ? c[d].extent : declared_extent(e, access->param, d);
+        const char *start = c[d].start ? c[d].start : "0", *extent = extent_of(&x, &c[d]);
         part[i] = arena_printf(m, "mt_part_of(1, %s, %s, %" PRId64 ")", start, extent, i ? columns : rows);
     }
     const char *first = offset_text(&x, tensor, c, last);
@@ -250,7 +251,7 @@ static const char *store_body(emit_nest *x, const emit_index *at, const void *co
         c[d] = coordinate_of(x, access, d, item->kind == TILE_ITEM_POINT ? NULL : &at[i]);
         i += item->kind != TILE_ITEM_POINT;
         if (d < last) others = max_level(others, c[d].level);
-        if (item->kind == TILE_ITEM_GATHER) emit_nest_line(x, c[d].level, "if (!mt_in(%s, %s)) continue;", c[d].start, c[d].extent);
+        if (item->kind == TILE_ITEM_GATHER) emit_nest_line(x, c[d].level, "if (!mt_in(%s, %s)) continue;", c[d].start, extent_of(x, &c[d]));
     }
     emit_index below[TILE_RANK];
     for (int d = 0; d < n->shape.rank; d++) {
@@ -272,7 +273,7 @@ static const char *store_body(emit_nest *x, const emit_index *at, const void *co
         place = arena_printf(m, "%s[%s]", name, access->item[last].kind == TILE_ITEM_GATHER ? c[last].start : emit_index_text(x, &c[last].at));
     } else
         place = arena_printf(m, "((%s *)%s->data)[%s + %s]", type, tensor, offset, coordinate_text(x, &c[last]));
-    return arena_printf(m, "%s %s %s;", place, s->s->adds ? "+=" : "=", v.text);
+    return arena_printf(m, "%s %s %s;", place, s->s->adds ? "+=" : "=", emit_bare(m, v.text));
 }
 
 /* The value reads the tensor that is stored to, at other elements than those that are written with it. */
@@ -325,7 +326,7 @@ void emit_store(emit *e, const tile_statement *s) {
             if (limit && starts_in) loops[rank] = emit_loop_of(e, item->size, (emit_limit){limit, 1});
             else if (!fits) {
                 const char *part = emit_invent(e, "part");
-                emit_print(e, "const mt_part %s = mt_part_of(1, %s, %s, %" PRId64 ");", part, emit_scalar(e, item->start), emit_extent(e, access, d), item->size);
+                emit_print(e, "const mt_part %s = mt_part_of(1, %s, %s, %" PRId64 ");", part, emit_bare(m, emit_scalar(e, item->start)), emit_extent(e, access, d), item->size);
                 loops[rank].low = arena_printf(m, "%s.low", part);
                 loops[rank].high = arena_printf(m, "%s.high", part);
                 loops[rank].limit = (emit_limit){limit, 1};

@@ -96,7 +96,8 @@ bool emit_reshape_index(const emit_nest *x, const tile_node *n, const emit_index
             if (to->extent[d] > 1 && (bare.loop >= 0 || bare.text)) {
                 if (stride == 1) all.loop = bare.loop, all.text = bare.text, all.text_level = bare.text_level;
                 else {
-                    all.text = plus(m, times(m, emit_index_text(x, &bare), stride), all.text ? all.text : "0");
+                    const char *term = times(m, emit_index_text(x, &bare), stride);
+                    all.text = all.text ? plus(m, term, all.text) : term;
                     const int level = emit_index_level(&bare);
                     if (level > all.text_level) all.text_level = level;
                 }
@@ -142,8 +143,8 @@ const char *emit_limit_text(emit *e, emit_limit limit) {
         tile_access access = {.param = l->param, .rank = l->dimension + 1};
         access.item[l->dimension].limit = (tile_node *)l->limit;
         const char *start = emit_scalar(e, l->start), *extent = emit_extent(e, &access, l->dimension);
-        l->name = emit_invent(e, e->op->params[l->param].name);
-        emit_print(e, "const int64_t %s = mt_clamp(%s - %s, 0, %" PRId64 ");", l->name, extent, start, l->size);
+        l->name = emit_invent(e, arena_printf(e->memory, "%s_valid", e->op->params[l->param].name));
+        emit_print(e, "const int64_t %s = mt_clamp(%s - %s, 0, %" PRId64 ");", l->name, emit_bare(e->memory, extent), start, l->size);
         e->out = body;
         e->indent = indent;
     }

@@ -1,11 +1,27 @@
 /* Types in C: how elements are held, literals, casts and operators (see the head of cpu_prelude.h). */
 #include "emit/emit_internal.h"
 
+#include <ctype.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 
 bool emit_is_float(const tile_format *t, int bits) { return t->scalar.kind == TILE_FLOAT && t->scalar.bits == bits; }
+
+bool emit_is_name(const char *expression) {
+    const char *c = expression;
+    while (isalnum((unsigned char)*c) || *c == '_') c++;
+    return !*c;
+}
+
+const char *emit_bare(arena *a, const char *expression) {
+    if (*expression != '(') return expression;
+    int depth = 0;
+    const char *c = expression;
+    do depth += (*c == '(') - (*c == ')');
+    while (*c++ && depth);
+    return *c ? expression : arena_string(a, expression + 1, (size_t)(c - expression) - 2);
+}
 
 /* How casts see a type. */
 typedef enum type_class { CLASS_F32, CLASS_F64, CLASS_SMALL, CLASS_INT, CLASS_BOOL } type_class;

@@ -21,7 +21,9 @@ mt_status mt_machine_open(mt_machine **out, const char *name, mt_error *error) {
         }
         if (status == MT_OK || !any) return status;
     }
-    return any ? status : error_set(error, MT_E_ARGUMENT, name, "there is no machine '%s'; there are \"cpu\", \"cpu:N\" and \"auto\"", name);
+    return any ? status
+               : error_set(error, MT_E_ARGUMENT, name,
+                           "there is no machine '%s'; there are \"cpu\", \"cpu:N\" and \"auto\"", name);
 }
 
 void mt_machine_close(mt_machine *m) {
@@ -47,15 +49,20 @@ mt_status mt_session_bind(mt_session *s, const char *name, void *data, size_t by
 }
 
 mt_status mt_session_bind_weight(mt_session *s, const char *name, const void *data, size_t bytes, mt_error *error) {
-    return s->kind->bind(s, name, (void *)data, bytes, true, error); /* the checker proved that nothing writes a weight */
+    return s->kind->bind(s, name, (void *)data, bytes, true,
+                         error); /* the checker proved that nothing writes a weight */
 }
 
 mt_status mt_session_memory(mt_session *s, const char *name, void **data, size_t *bytes, mt_error *error) {
     return s->kind->memory(s, name, data, bytes, error);
 }
 
-mt_status mt_session_live(mt_session *s, const char *name, int32_t value, mt_error *error) { return s->kind->live(s, name, value, error); }
+mt_status mt_session_live(mt_session *s, const char *name, int32_t value, mt_error *error) {
+    return s->kind->live(s, name, value, error);
+}
 mt_status mt_session_run(mt_session *s, mt_error *error) { return s->kind->run(s, error); }
 void mt_session_timeout(mt_session *s, double seconds) { s->kind->timeout(s, seconds); }
 mt_status mt_session_profile(mt_session *s, int enable, mt_error *error) { return s->kind->profile(s, enable, error); }
-size_t mt_session_node_times(const mt_session *s, mt_node_time *out, size_t room) { return s->kind->node_times(s, out, room); }
+size_t mt_session_node_times(const mt_session *s, mt_node_time *out, size_t room) {
+    return s->kind->node_times(s, out, room);
+}

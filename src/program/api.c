@@ -42,7 +42,8 @@ mt_status mt_program_disassemble(const mt_program *p, size_t first, size_t count
     text t = {0};
     *out = NULL;
     if (first > p->instructions_count)
-        return error_set(error, MT_E_ARGUMENT, NULL, "there is no instruction %zu; the program has %zu", first, p->instructions_count);
+        return error_set(error, MT_E_ARGUMENT, NULL, "there is no instruction %zu; the program has %zu", first,
+                         p->instructions_count);
     program_disassemble(p, first, count, &t);
     return give(&t, out, MT_OK, error);
 }
@@ -66,10 +67,14 @@ mt_status mt_program_tensor(const mt_program *p, size_t i, mt_tensor_info *out, 
     for (size_t k = 0; k < p->tensors_count; k++) {
         const program_tensor *t = &p->tensors[k];
         if (t->role == MT_TEMP || left--) continue;
-        *out = (mt_tensor_info){.name = program_string(p, t->name), .type = program_string(p, t->format), .role = (mt_role)t->role, .rank = t->rank,
+        *out = (mt_tensor_info){.name = program_string(p, t->name),
+                                .type = program_string(p, t->format),
+                                .role = (mt_role)t->role,
+                                .rank = t->rank,
                                 .bytes = (size_t)t->bytes};
         memcpy(out->extent, t->extent, sizeof out->extent);
         return MT_OK;
     }
-    return error_set(error, MT_E_ARGUMENT, NULL, "there is no tensor %zu; the program has %zu that can be bound", i, i - left);
+    return error_set(error, MT_E_ARGUMENT, NULL, "there is no tensor %zu; the program has %zu that can be bound", i,
+                     i - left);
 }

@@ -1,15 +1,16 @@
-/* The static checker. It proves, from the program alone, that any machine that runs instructions as soon as their barriers allow - in any
- * order, at the same time, on any number of processors - ends, and computes what running them one after another computes.
+/* The static checker. It proves, from the program alone, that any machine that runs instructions as soon as their
+ * barriers allow - in any order, at the same time, on any number of processors - ends, and computes what running them
+ * one after another computes.
  *
- *   1. Meaning: ops are bound again from their texts, operands lie inside tensors, a node's instructions are one instance of its
- *      op and cover its grid, each point once (bind.c, check_node).
- *   2. Waits: every barrier gets its arrivals, all from instructions below every waiter (order.c). So whatever runs, the
- *      lowest instruction that has not run can.
+ *   1. Meaning: ops are bound again from their texts, operands lie inside tensors, a node's instructions are one
+ *      instance of its op and cover its grid, each point once (bind.c, check_node).
+ *   2. Waits: every barrier gets its arrivals, all from instructions below every waiter (order.c). So whatever runs,
+ *      the lowest instruction that has not run can.
  *   3. Placement: every processor's list ascends and the lists hold every instruction once. With 2, nothing deadlocks.
- *   4. Order: of two accesses that may touch the same memory, one of which writes, the later one's instruction starts only when the
- *      earlier one's has finished, by a chain of barriers. Boxes come from the access summary of each instruction, computed
- *      again. Which pairs must be compared is frontier.c's idea, what is known to be finished order.c's; together the work is
- *      near linear in practice, and bounded by a budget always.
+ *   4. Order: of two accesses that may touch the same memory, one of which writes, the later one's instruction starts
+ *      only when the earlier one's has finished, by a chain of barriers. Boxes come from the access summary of each
+ *      instruction, computed again. Which pairs must be compared is frontier.c's idea, what is known to be finished
+ *      order.c's; together the work is near linear in practice, and bounded by a budget always.
  *
  * Nothing here shares code with the schedule, except the access summary, which is the tile program's meaning. */
 #include <stdlib.h>
@@ -17,7 +18,7 @@
 #include "monotile/graph.h"
 #include "program/frontier.h"
 
-/* A later layer of the node and an earlier one that it may meet in [first, last): of an earlier node, or of this one. */
+/* A later layer of the node and one that it may meet in bytes [first, last), of an earlier node or of this one. */
 typedef struct layer_pair {
     program_layer *later, *earlier;
     int64_t first, last;
@@ -45,7 +46,8 @@ typedef struct checker {
 
 static mt_status out_of_memory(checker *c) {
     if (c->order && program_order_is_spent(c->order))
-        return error_set(c->error, MT_E_LIMIT, NULL, "the program's accesses are too entangled to be checked in reasonable time");
+        return error_set(c->error, MT_E_LIMIT, NULL,
+                         "the program's accesses are too entangled to be checked in reasonable time");
     return error_set(c->error, MT_E_MEMORY, NULL, "no memory to check a program");
 }
 
@@ -64,7 +66,9 @@ static mt_status check_placement(checker *c) {
         const uint32_t *list = p->order + p->processors[q].first;
         for (uint32_t k = 0; k < p->processors[q].count; k++) {
             if (k && list[k] <= list[k - 1])
-                return error_set(c->error, MT_E_FORMAT, NULL, "processor %zu runs instruction %u before %u: its order must ascend", q, list[k - 1], list[k]);
+                return error_set(c->error, MT_E_FORMAT, NULL,
+                                 "processor %zu runs instruction %u before %u: its order must ascend", q, list[k - 1],
+                                 list[k]);
             if (placed[list[k] / 64] >> list[k] % 64 & 1) return fail(c, list[k], "it is placed on two processors");
             placed[list[k] / 64] |= 1ull << list[k] % 64;
         }
@@ -72,18 +76,22 @@ static mt_status check_placement(checker *c) {
     return MT_OK; /* as many entries as instructions, no one twice: complete */
 }
 
-static program_space *space_of(checker *c, uint32_t tensor) { return &c->spaces[c->p->tensors[tensor].role == MT_TEMP ? 0 : 1 + tensor]; }
+static program_space *space_of(checker *c, uint32_t tensor) {
+    return &c->spaces[c->p->tensors[tensor].role == MT_TEMP ? 0 : 1 + tensor];
+}
 
 /* ---- a node's instructions ---- */
 
 static mt_status check_grid_point(checker *c, const program_instruction *first, size_t i, int64_t *before) {
     const program_instruction *n = &c->p->instructions[i];
     const tile_op *op = c->instance.op;
-    if (memcmp(n->tensor, first->tensor, sizeof n->tensor) || memcmp(n->arg, first->arg, sizeof n->arg) || memcmp(n->live, first->live, sizeof n->live))
+    if (memcmp(n->tensor, first->tensor, sizeof n->tensor) || memcmp(n->arg, first->arg, sizeof n->arg) ||
+        memcmp(n->live, first->live, sizeof n->live))
         return fail(c, i, "its operands differ from those of its node's first instruction");
     int64_t point = 0;
     for (int a = 0; a < PROGRAM_AXES; a++) {
-        if (n->index[a] < 0 || (a < op->axis_total ? n->index[a] >= c->grid[a] : n->index[a] != 0)) return fail(c, i, "it is outside its op's grid");
+        if (n->index[a] < 0 || (a < op->axis_total ? n->index[a] >= c->grid[a] : n->index[a] != 0))
+            return fail(c, i, "it is outside its op's grid");
         if (a < op->axis_total) point = point * c->grid[a] + n->index[a];
     }
     if (c->seen[point / 64] >> point % 64 & 1) return fail(c, i, "its grid point is in the program twice");
@@ -131,10 +139,12 @@ static mt_status collect_node(checker *c, const program_node *node) {
             if (status != MT_OK) return status;
             expected = tile_instance_grid(&c->instance, c->grid);
             if (expected < 0 || expected > node->count)
-                return error_set(c->error, MT_E_FORMAT, program_string(p, node->name), "node '%s' has %u instructions; its grid has %lld points",
+                return error_set(c->error, MT_E_FORMAT, program_string(p, node->name),
+                                 "node '%s' has %u instructions; its grid has %lld points",
                                  program_string(p, node->name), node->count, (long long)expected);
             const size_t words = (size_t)expected / 64 + 1;
-            if (words > c->seen_words && !(c->seen = arena_array(c->memory, c->seen_words = words, sizeof *c->seen))) return out_of_memory(c);
+            if (words > c->seen_words && !(c->seen = arena_array(c->memory, c->seen_words = words, sizeof *c->seen)))
+                return out_of_memory(c);
             memset(c->seen, 0, words * sizeof *c->seen);
         }
         count++;
@@ -142,8 +152,9 @@ static mt_status collect_node(checker *c, const program_node *node) {
         if (status == MT_OK) status = collect(c, i);
     }
     if (status == MT_OK && (first == end || count != expected))
-        status = error_set(c->error, MT_E_FORMAT, program_string(p, node->name), "node '%s' has %lld instructions; its grid has %lld points",
-                           program_string(p, node->name), (long long)count, (long long)expected);
+        status = error_set(c->error, MT_E_FORMAT, program_string(p, node->name),
+                           "node '%s' has %lld instructions; its grid has %lld points", program_string(p, node->name),
+                           (long long)count, (long long)expected);
     return status;
 }
 
@@ -175,7 +186,8 @@ static bool pair_layer(checker *c, program_layer *later) {
     }
     for (int k = 0; k < c->active_count; k++) { /* also itself */
         program_layer *l = c->active[k];
-        if (space_of(c, program_layer_hull(l)->tensor) == s && !add_pair(c, later, l, INT64_MIN, INT64_MAX, true)) return false;
+        if (space_of(c, program_layer_hull(l)->tensor) == s && !add_pair(c, later, l, INT64_MIN, INT64_MAX, true))
+            return false;
     }
     return true;
 }
@@ -191,15 +203,17 @@ static mt_status unordered(checker *c, const layer_pair *pair, uint32_t at, uint
     for (uint32_t k = 0; k < pair->earlier->count; k++)
         if (pair->earlier->instructions[k] == earlier) program_region_print(p, &pair->earlier->regions[k], &region[1]);
     const uint32_t tensor = pair->later->regions[at].tensor;
-    error_set(c->error, MT_E_FORMAT, program_string(p, p->tensors[tensor].name), "%s %s %s without waiting for %s, which %s %s", name[0],
-              pair->later->writes ? "writes" : "reads", region[0].data ? region[0].data : "", name[1], pair->earlier->writes ? "writes" : "reads",
+    error_set(c->error, MT_E_FORMAT, program_string(p, p->tensors[tensor].name),
+              "%s %s %s without waiting for %s, which %s %s", name[0], pair->later->writes ? "writes" : "reads",
+              region[0].data ? region[0].data : "", name[1], pair->earlier->writes ? "writes" : "reads",
               region[1].data ? region[1].data : "");
     text_free(&region[0]);
     text_free(&region[1]);
     return MT_E_FORMAT;
 }
 
-/* Grows what the layer's regions are known to fill. A region that repeats earlier ones (an ordered sum) adds nothing. */
+/* Grows what the layer's regions are known to fill. A region that repeats earlier ones (an ordered sum) adds nothing.
+ */
 static void add_volume(program_layer *l, const program_region *r, uint32_t met, uint32_t equal) {
     int64_t volume = 1;
     for (int k = 0; k < r->rank; k++) {
@@ -220,7 +234,8 @@ static mt_status check_pair(checker *c, const layer_pair *pair, uint32_t i) {
                                                   self || (pair->own && !c->in_grid_order), &met, &equal);
     if (!program_order_spend(c->order, 1) || program_order_is_spent(c->order)) return out_of_memory(c);
     if (earlier != UINT32_MAX) return unordered(c, pair, later->cursor, earlier);
-    if (pair->own && met && !c->in_grid_order) return fail(c, i, "it touches what others of its node touch, but the node is not numbered in grid order");
+    if (pair->own && met && !c->in_grid_order)
+        return fail(c, i, "it touches what others of its node touch, but the node is not numbered in grid order");
     if (self) add_volume(later, region, met, equal);
     return MT_OK;
 }
@@ -250,7 +265,8 @@ static mt_status replace(checker *c, uint32_t node) {
         for (int d = 0; d < hull->rank; d++) volume *= hull->high[d] - hull->low[d];
         if (!l->fills || volume != l->volume || hull->rows_share) continue;
         if (tile_format_bytes(c->binding.formats[hull->tensor], volume) == hull->last - hull->first) {
-            if (!program_space_cover(space_of(c, hull->tensor), c->order, hull->first, hull->last)) return out_of_memory(c);
+            if (!program_space_cover(space_of(c, hull->tensor), c->order, hull->first, hull->last))
+                return out_of_memory(c);
         } else {
             program_space_cover_hull(space_of(c, hull->tensor), c->order, hull);
         }
@@ -299,7 +315,8 @@ static mt_status check_order(checker *c) {
     mt_status status = MT_OK;
     uint32_t i = 0;
     for (uint32_t node = 0; node < p->nodes_count && status == MT_OK; node++) {
-        for (; i < p->nodes[node].first && status == MT_OK; i++) status = check_instruction(c, i); /* joins: read_instruction sees to it */
+        for (; i < p->nodes[node].first && status == MT_OK; i++)
+            status = check_instruction(c, i); /* joins: read_instruction sees to it */
         if (status == MT_OK) status = check_node(c, node);
         i = p->nodes[node].first + p->nodes[node].count;
     }

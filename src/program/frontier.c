@@ -1,15 +1,15 @@
 /* Accesses that later ones may have to follow, and how they are found without looking at all of them.
  *
- * Layers. What a node's instructions do through one operand is a layer: one region an instruction, under a tree of hulls, eight at a
- * time. The leaves are sorted by the barrier that their instructions arrive at first. A later access descends where hulls meet it and stops
- * where it knows all barriers of a part to be complete; so a reader of what a thousand instructions wrote looks at one hull. Only at a
- * leaf are two accesses compared as such.
+ * Layers. What a node's instructions do through one operand is a layer: one region an instruction, under a tree of
+ * hulls, eight at a time. The leaves are sorted by the barrier that their instructions arrive at first. A later access
+ * descends where hulls meet it and stops where it knows all barriers of a part to be complete; so a reader of what a
+ * thousand instructions wrote looks at one hull. Only at a leaf are two accesses compared as such.
  *
- * Segments. A space's bytes are cut into segments, each with the layers that touched it and still matter. When a later layer
- * of writes fills a range of bytes, the layers before it no longer matter there: whoever meets one of them meets one of the new
- * writes at the same byte too, which has been checked against both. A layer that no segment lists is gone, and its instructions'
- * barriers need not be told apart any more (order.c). Where a layer's hull is not a range of bytes (some columns of a
- * tensor), it replaces layers of the same tensor that lie inside its hull. */
+ * Segments. A space's bytes are cut into segments, each with the layers that touched it and still matter. When a later
+ * layer of writes fills a range of bytes, the layers before it no longer matter there: whoever meets one of them meets
+ * one of the new writes at the same byte too, which has been checked against both. A layer that no segment lists is
+ * gone, and its instructions' barriers need not be told apart any more (order.c). Where a layer's hull is not a range
+ * of bytes (some columns of a tensor), it replaces layers of the same tensor that lie inside its hull. */
 #include <stdlib.h>
 
 #include "program/frontier.h"
@@ -111,7 +111,9 @@ bool program_layer_build(program_layer *l, const mt_program *p, program_order *o
     return true;
 }
 
-const program_region *program_layer_hull(const program_layer *l) { return &l->hulls[l->level_begin[l->levels - 1]].region; }
+const program_region *program_layer_hull(const program_layer *l) {
+    return &l->hulls[l->level_begin[l->levels - 1]].region;
+}
 
 void program_layer_release(program_layer *l, program_order *o) {
     if (!l || --l->references) return;
@@ -140,7 +142,8 @@ static bool same_region(const program_region *a, const program_region *b) {
 
 static bool leaf_follows(search *s, uint32_t at) {
     const uint32_t leaf = s->layer->order[at], earlier = s->layer->instructions[leaf];
-    if (earlier >= s->instruction || !program_regions_meet(&s->layer->regions[leaf], s->region, s->first, s->last)) return true;
+    if (earlier >= s->instruction || !program_regions_meet(&s->layer->regions[leaf], s->region, s->first, s->last))
+        return true;
     s->met++;
     s->equal += same_region(&s->layer->regions[leaf], s->region);
     if (program_order_knows(s->order, earlier)) return true;
@@ -162,8 +165,9 @@ static bool part_follows(search *s, uint32_t level, uint32_t at) {
     return true;
 }
 
-uint32_t program_layer_follow(const program_layer *earlier, program_order *o, uint32_t instruction, const program_region *region, int64_t first,
-                              int64_t last, bool one_by_one, uint32_t *met, uint32_t *equal) {
+uint32_t program_layer_follow(const program_layer *earlier, program_order *o, uint32_t instruction,
+                              const program_region *region, int64_t first, int64_t last, bool one_by_one, uint32_t *met,
+                              uint32_t *equal) {
     search s = {earlier, o, instruction, region, first, last, one_by_one, 0, 0, UINT32_MAX};
     part_follows(&s, earlier->levels - 1, 0);
     *met = s.met;
@@ -272,7 +276,8 @@ bool program_space_add(program_space *s, program_layer *l) {
     size_t i = program_space_find(s, hull->first);
     for (int64_t at = hull->first; at < hull->last; i++) {
         const int64_t next = i < s->count ? min_i64(s->segments[i].first, hull->last) : hull->last;
-        if (at < next && !insert(s, i, (program_segment){.first = at, .last = next})) return false; /* nothing was here */
+        if (at < next && !insert(s, i, (program_segment){.first = at, .last = next}))
+            return false; /* nothing was here */
         if (!list(&s->segments[i], l)) return false;
         at = s->segments[i].last;
     }

@@ -9,7 +9,8 @@ enum { LAYER_LEVELS = 12 }; /* 8^11 > 2^31 */
 /* Regions of many accesses and the ranks of the barriers that their instructions arrive at. */
 typedef struct program_hull {
     program_region region;
-    uint32_t low[PROGRAM_ARRIVES], high[PROGRAM_ARRIVES]; /* by place among the arrivals; low > high where one has fewer arrivals */
+    uint32_t low[PROGRAM_ARRIVES],
+        high[PROGRAM_ARRIVES]; /* by place among the arrivals; low > high where one has fewer arrivals */
 } program_hull;
 
 /* All accesses of one node through one of its operands, in one direction. */
@@ -49,11 +50,13 @@ const program_region *program_layer_hull(const program_layer *l);
 /* Drops one reference; the last one forgets the accesses. */
 void program_layer_release(program_layer *l, program_order *o);
 
-/* Sees that every access of `earlier` by an instruction below `instruction` that meets `region` within bytes [first, last) is known to be finished.
- * Returns the instruction of one that is not, or UINT32_MAX. *met is set to the number of earlier accesses met one by one,
- * *equal to how many of them have the same region; both are complete only when no whole part of the tree was known (`one_by_one`). */
-uint32_t program_layer_follow(const program_layer *earlier, program_order *o, uint32_t instruction, const program_region *region, int64_t first,
-                              int64_t last, bool one_by_one, uint32_t *met, uint32_t *equal);
+/* Sees that every access of `earlier` by an instruction below `instruction` that meets `region` within bytes [first,
+ * last) is known to be finished. Returns the instruction of one that is not, or UINT32_MAX. *met is set to the number
+ * of earlier accesses met one by one, *equal to how many of them have the same region; both are complete only when no
+ * whole part of the tree was known (`one_by_one`). */
+uint32_t program_layer_follow(const program_layer *earlier, program_order *o, uint32_t instruction,
+                              const program_region *region, int64_t first, int64_t last, bool one_by_one, uint32_t *met,
+                              uint32_t *equal);
 
 /* The first segment that ends behind `first`. */
 size_t program_space_find(const program_space *s, int64_t first);

@@ -1,27 +1,32 @@
 /* The order that barriers make, exactly and in little memory.
  *
- * An instruction i is finished before j starts if and only if i arrives at a barrier that is known to be complete when j starts. Known to
- * be complete are the barriers that j waits on, and all that was known to those who arrived there:
+ * An instruction i is finished before j starts if and only if i arrives at a barrier that is known to be complete when
+ * j starts. Known to be complete are the barriers that j waits on, and all that was known to those who arrived there:
  *
  *     known(j)    = union of done(b) over the barriers b that j waits on
  *     done(b)     = { b } and known(a) of every instruction a that arrives at b
  *
- * Arrivals have lower numbers than waiters, so one pass in ascending order computes both. The order that a processor's list adds is
- * not used: a program must also be right on a machine with other processors.
+ * Arrivals have lower numbers than waiters, so one pass in ascending order computes both. The order that a processor's
+ * list adds is not used: a program must also be right on a machine with other processors.
  *
- * The sets are sorted lists of intervals of ranks (barriers in the order of their first arrival). They stay short because a
- * barrier that nobody will ask about any more - every access of every instruction that arrives there has been replaced by later ones -
- * may be in a set or not: gaps that hold only such barriers are closed, intervals of only such barriers dropped. What is
- * left to tell apart are the barriers at the program's working edge. A set is made when the first instruction arrives and freed after the
- * last one has waited.
+ * The sets are sorted lists of intervals of ranks (barriers in the order of their first arrival). They stay short
+ * because a barrier that nobody will ask about any more - every access of every instruction that arrives there has
+ * been replaced by later ones - may be in a set or not: gaps that hold only such barriers are closed, intervals of
+ * only such barriers dropped. What is left to tell apart are the barriers at the program's working edge. A set is made
+ * when the first instruction arrives and freed after the last one has waited.
  *
- * All of this is exact. Its cost is not bounded by the program's size alone, so every step is paid from a budget far above what
- * real programs need, and the sets' memory too; a file made to be slow ends in MT_E_LIMIT. */
+ * All of this is exact. Its cost is not bounded by the program's size alone, so every step is paid from a budget far
+ * above what real programs need, and the sets' memory too; a file made to be slow ends in MT_E_LIMIT. */
 #include <stdlib.h>
 
 #include "program/order.h"
 
-enum { STEPS_PER_INSTRUCTION = 8192, STEPS_AT_LEAST = 1 << 24, INTERVALS_PER_INSTRUCTION = 256, INTERVALS_AT_LEAST = 1 << 20 };
+enum {
+    STEPS_PER_INSTRUCTION = 8192,
+    STEPS_AT_LEAST = 1 << 24,
+    INTERVALS_PER_INSTRUCTION = 256,
+    INTERVALS_AT_LEAST = 1 << 20
+};
 
 typedef struct interval { uint32_t first, last; } interval; /* ranks, half-open */
 typedef struct rank_set { interval *items; uint32_t count, capacity; } rank_set;
@@ -37,7 +42,8 @@ typedef struct barrier_state {
 struct program_order {
     const mt_program *p;
     barrier_state *barriers;
-    uint32_t *alive;  /* by rank: itself, or a higher rank on the way to the next that may be asked about; count + 1 entries */
+    uint32_t *
+        alive; /* by rank: itself, or a higher rank on the way to the next that may be asked about; count + 1 entries */
     uint8_t *held;    /* by instruction: accesses that may be asked about */
     rank_set known, scratch;
     uint32_t known_id;
@@ -198,23 +204,25 @@ static mt_status check_waits(program_order *o, mt_error *error) {
         for (int k = 0; k < n->wait_count; k++) {
             if (n->target[k] != p->barriers[n->wait[k]].arrivals) {
                 program_instruction_name(p, i, name, sizeof name);
-                return error_set(error, MT_E_FORMAT, NULL, "%s waits for %u arrivals at barrier %u, which has %u", name, n->target[k], n->wait[k],
-                                 p->barriers[n->wait[k]].arrivals);
+                return error_set(error, MT_E_FORMAT, NULL, "%s waits for %u arrivals at barrier %u, which has %u", name,
+                                 n->target[k], n->wait[k], p->barriers[n->wait[k]].arrivals);
             }
             o->barriers[n->wait[k]].waiters++;
         }
     }
     for (size_t b = 0; b < p->barriers_count; b++)
         if (o->barriers[b].pending != p->barriers[b].arrivals)
-            return error_set(error, MT_E_FORMAT, NULL, "barrier %zu should have %u arrivals; %u instructions arrive there", b, p->barriers[b].arrivals,
-                             o->barriers[b].pending);
+            return error_set(error, MT_E_FORMAT, NULL,
+                             "barrier %zu should have %u arrivals; %u instructions arrive there", b,
+                             p->barriers[b].arrivals, o->barriers[b].pending);
     for (size_t i = 0; i < p->instructions_count; i++) { /* `merged` counts the arrivals so far */
         const program_instruction *n = &p->instructions[i];
         for (int k = 0; k < n->wait_count; k++) {
             if (o->barriers[n->wait[k]].merged == p->barriers[n->wait[k]].arrivals) continue;
             program_instruction_name(p, i, name, sizeof name);
-            return error_set(error, MT_E_FORMAT, NULL, "%s waits on barrier %u, at which it or a later instruction arrives: it may never start", name,
-                             n->wait[k]);
+            return error_set(error, MT_E_FORMAT, NULL,
+                             "%s waits on barrier %u, at which it or a later instruction arrives: it may never start",
+                             name, n->wait[k]);
         }
         for (int k = 0; k < n->arrive_count; k++) o->barriers[n->arrive[k]].merged++;
     }
@@ -228,7 +236,9 @@ mt_status program_order_new(program_order **out, const mt_program *p, mt_error *
     o->barriers = calloc(p->barriers_count + 1, sizeof *o->barriers);
     o->alive = calloc(p->barriers_count + 1, sizeof *o->alive);
     o->held = calloc(p->instructions_count + 1, sizeof *o->held);
-    mt_status status = o->barriers && o->alive && o->held ? MT_OK : error_set(error, MT_E_MEMORY, NULL, "no memory to check a program");
+    mt_status status = o->barriers && o->alive && o->held
+                           ? MT_OK
+                           : error_set(error, MT_E_MEMORY, NULL, "no memory to check a program");
     if (status == MT_OK) status = check_waits(o, error);
     if (status != MT_OK) {
         program_order_free(o);

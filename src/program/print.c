@@ -1,5 +1,5 @@
-/* Programs as text for people. What an instruction touches is computed from its op, as the checker does it; why it waits, by comparing it
- * with those that arrive at its barriers. */
+/* Programs as text for people. What an instruction touches is computed from its op, as the checker does it; why it
+ * waits, by comparing it with those that arrive at its barriers. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +11,9 @@ enum { REASONS = 4 }; /* conflicts shown for a wait */
 
 static const char *const roles[] = {"input", "weight", "state", "output", "temporary"};
 
-static const char *tensor_name(const mt_program *p, uint32_t tensor) { return program_string(p, p->tensors[tensor].name); }
+static const char *tensor_name(const mt_program *p, uint32_t tensor) {
+    return program_string(p, p->tensors[tensor].name);
+}
 
 static void print_shape(text *out, int rank, const int64_t *extent) {
     for (int d = 0; d < rank; d++) text_printf(out, "%s%" PRId64, d ? ", " : "[", extent[d]);
@@ -49,8 +51,9 @@ void program_summary(const mt_program *p, text *out) {
         waits += n->wait_count;
         arrivals += n->arrive_count;
     }
-    text_printf(out, "program of %zu instructions (%zu joins) in %zu nodes for %u processors, placement %s; ", p->instructions_count, joins, p->nodes_count,
-                h->processor_count, h->placement == MT_PLACE_QUEUE ? "queue" : "static");
+    text_printf(out, "program of %zu instructions (%zu joins) in %zu nodes for %u processors, placement %s; ",
+                p->instructions_count, joins, p->nodes_count, h->processor_count,
+                h->placement == MT_PLACE_QUEUE ? "queue" : "static");
     print_bytes(out, (double)h->file_bytes);
     text_printf(out, "\nbarriers: %zu, %zu arrivals, %zu waits\nmemory:\n", p->barriers_count, arrivals, waits);
     for (int role = 0; role <= MT_TEMP; role++) {
@@ -69,7 +72,8 @@ void program_summary(const mt_program *p, text *out) {
     }
     if (p->lives_count) text_string(out, "live values:\n");
     for (size_t i = 0; i < p->lives_count; i++)
-        text_printf(out, "  %s in %d .. %d\n", program_string(p, p->lives[i].name), p->lives[i].least, p->lives[i].most);
+        text_printf(out, "  %s in %d .. %d\n", program_string(p, p->lives[i].name), p->lives[i].least,
+                    p->lives[i].most);
     text_string(out, "ops:\n");
     for (size_t i = 0; i < p->ops_count; i++) {
         text_printf(out, "  %3zu %7zu x %s", i, uses[i], program_string(p, p->ops[i].name));
@@ -118,7 +122,8 @@ static void print_index(const tile_op *op, const program_instruction *n, bool na
 void program_disassemble(const mt_program *p, size_t first, size_t count, text *out) {
     arena *a = arena_new();
     const tile_op **ops;
-    if (!a || program_bind_ops(p, a, &ops, NULL) != MT_OK) out->failed = true; /* a checked program's ops bind, given memory */
+    if (!a || program_bind_ops(p, a, &ops, NULL) != MT_OK)
+        out->failed = true; /* a checked program's ops bind, given memory */
     for (size_t i = first; i < p->instructions_count && i - first < count && !out->failed; i++) {
         const program_instruction *n = &p->instructions[i];
         text_printf(out, "%7zu  ", i);
@@ -133,7 +138,8 @@ void program_disassemble(const mt_program *p, size_t first, size_t count, text *
                 print_param(p, &op->params[k], n, out);
             }
         }
-        for (int k = 0; k < n->wait_count; k++) text_printf(out, "%s%u:%u", k ? ", " : "  | wait ", n->wait[k], n->target[k]);
+        for (int k = 0; k < n->wait_count; k++)
+            text_printf(out, "%s%u:%u", k ? ", " : "  | wait ", n->wait[k], n->target[k]);
         for (int k = 0; k < n->arrive_count; k++) text_printf(out, "%s%u", k ? ", " : "  | arrive ", n->arrive[k]);
         text_string(out, "\n");
     }
@@ -177,7 +183,8 @@ static mt_status list_accesses(inspector *s, size_t instruction, access_list *ou
     if (n->opcode == PROGRAM_JOIN) return MT_OK;
     const mt_status status = summarise(s, instruction, &instance, &summary);
     for (int k = 0; k < summary.box_count && status == MT_OK; k++) {
-        program_view_region(&s->binding.views[n->tensor[summary.box[k].tensor]], &instance, n, &summary.box[k], &out->region[k]);
+        program_view_region(&s->binding.views[n->tensor[summary.box[k].tensor]], &instance, n, &summary.box[k],
+                            &out->region[k]);
         out->writes[k] = summary.box[k].writes;
         out->count++;
     }
@@ -221,22 +228,26 @@ static mt_status inspect_op(inspector *s) {
         program_region_print(p, &s->mine.region[k], out);
         text_string(out, "\n");
     }
-    text_printf(out, "%" PRId64 " bytes read, %" PRId64 " bytes written, %" PRId64 " flops\n", summary.bytes_read, summary.bytes_written, summary.flops);
+    text_printf(out, "%" PRId64 " bytes read, %" PRId64 " bytes written, %" PRId64 " flops\n", summary.bytes_read,
+                summary.bytes_written, summary.flops);
     return MT_OK;
 }
 
-/* Prints instruction numbers as ranges, by node: "  12-20 (linear 'blk.0.q')". Call with SIZE_MAX to end the last one. */
+/* Prints instruction numbers as ranges, by node: "  12-20 (linear 'blk.0.q')". Call with SIZE_MAX to end the last one.
+ */
 typedef struct run { size_t first, last; bool open; } run;
 static void print_run(const inspector *s, run *r, size_t instruction) {
     const program_instruction *all = s->p->instructions;
-    if (r->open && instruction == r->last + 1 && all[instruction].node == all[r->first].node && all[instruction].opcode == all[r->first].opcode) {
+    if (r->open && instruction == r->last + 1 && all[instruction].node == all[r->first].node &&
+        all[instruction].opcode == all[r->first].opcode) {
         r->last = instruction;
         return;
     }
     if (r->open) {
         const program_instruction *n = &all[r->first];
         text_printf(s->out, r->first == r->last ? "    %zu" : "    %zu-%zu", r->first, r->last);
-        text_printf(s->out, " (%s '%s')\n", n->opcode == PROGRAM_JOIN ? "join for" : program_string(s->p, s->p->ops[n->opcode].name),
+        text_printf(s->out, " (%s '%s')\n",
+                    n->opcode == PROGRAM_JOIN ? "join for" : program_string(s->p, s->p->ops[n->opcode].name),
                     program_string(s->p, s->p->nodes[n->node].name));
     }
     *r = (run){instruction, instruction, instruction != SIZE_MAX};
@@ -254,9 +265,15 @@ static mt_status explain(inspector *s, size_t earlier) {
     const mt_status status = list_accesses(s, earlier, &theirs);
     for (int k = 0; k < s->mine.count && status == MT_OK; k++)
         for (int e = 0; e < theirs.count; e++) {
-            if ((!s->mine.writes[k] && !theirs.writes[e]) || !program_regions_meet(&s->mine.region[k], &theirs.region[e], INT64_MIN, INT64_MAX)) continue;
-            if (s->mine.region[k].tensor != theirs.region[e].tensor && s->p->tensors[s->mine.region[k].tensor].role != MT_TEMP) continue;
-            if (s->mine.region[k].tensor != theirs.region[e].tensor && s->p->tensors[theirs.region[e].tensor].role != MT_TEMP) continue;
+            if ((!s->mine.writes[k] && !theirs.writes[e]) ||
+                !program_regions_meet(&s->mine.region[k], &theirs.region[e], INT64_MIN, INT64_MAX))
+                continue;
+            if (s->mine.region[k].tensor != theirs.region[e].tensor &&
+                s->p->tensors[s->mine.region[k].tensor].role != MT_TEMP)
+                continue;
+            if (s->mine.region[k].tensor != theirs.region[e].tensor &&
+                s->p->tensors[theirs.region[e].tensor].role != MT_TEMP)
+                continue;
             s->met++;
             if (s->reasons++ >= REASONS) continue;
             text_printf(s->out, "    because this %s ", s->mine.writes[k] ? "writes" : "reads");
@@ -300,7 +317,9 @@ static mt_status inspect_waits(inspector *s) {
         const mt_status status = n->opcode == PROGRAM_JOIN ? MT_OK : explain_barrier(s, n->wait[k]);
         if (status != MT_OK) return status;
         if (s->met > REASONS) text_printf(s->out, "    and %zu more such conflicts\n", s->met - REASONS);
-        if (!s->met && n->opcode != PROGRAM_JOIN) text_string(s->out, "    no access of these meets one of this instruction: it shares the wait with others\n");
+        if (!s->met && n->opcode != PROGRAM_JOIN)
+            text_string(s->out,
+                        "    no access of these meets one of this instruction: it shares the wait with others\n");
     }
     return MT_OK;
 }
@@ -310,7 +329,8 @@ static void inspect_arrivals(inspector *s) {
     const program_instruction *n = &p->instructions[s->instruction];
     if (!n->arrive_count) text_string(s->out, "arrives nowhere\n");
     for (int k = 0; k < n->arrive_count; k++) {
-        text_printf(s->out, "arrives at barrier %u (%u arrivals), on which wait:\n", n->arrive[k], p->barriers[n->arrive[k]].arrivals);
+        text_printf(s->out, "arrives at barrier %u (%u arrivals), on which wait:\n", n->arrive[k],
+                    p->barriers[n->arrive[k]].arrivals);
         run r = {0};
         for (size_t i = s->instruction; i < p->instructions_count; i++)
             if (has(p->instructions[i].wait, p->instructions[i].wait_count, n->arrive[k])) print_run(s, &r, i);
@@ -321,10 +341,13 @@ static void inspect_arrivals(inspector *s) {
 
 mt_status program_inspect(const mt_program *p, size_t instruction, text *out, mt_error *error) {
     if (instruction >= p->instructions_count)
-        return error_set(error, MT_E_ARGUMENT, NULL, "there is no instruction %zu; the program has %zu", instruction, p->instructions_count);
+        return error_set(error, MT_E_ARGUMENT, NULL, "there is no instruction %zu; the program has %zu", instruction,
+                         p->instructions_count);
     inspector s = {.p = p, .out = out, .error = error, .instruction = instruction};
     arena *a = arena_new();
-    mt_status status = a && (s.visited = arena_array(a, p->barriers_count, sizeof *s.visited)) ? MT_OK : error_set(error, MT_E_MEMORY, NULL, "no memory to inspect a program");
+    mt_status status = a && (s.visited = arena_array(a, p->barriers_count, sizeof *s.visited))
+                           ? MT_OK
+                           : error_set(error, MT_E_MEMORY, NULL, "no memory to inspect a program");
     if (status == MT_OK) status = program_bind(p, a, &s.binding, error);
     if (status == MT_OK) status = list_accesses(&s, instruction, &s.mine);
     if (status == MT_OK) status = inspect_op(&s);

@@ -1,10 +1,11 @@
 /* Boxes on operands as regions of tensors and of memory, to tell whether two accesses meet.
  *
- * An operand is a strided view; tile programs give boxes in the view's coordinates. A stride, written in the mixed radix of the tensor's
- * own strides, says how far a step along the view's dimension moves along each of the tensor's. A box is then an interval in
- * each tensor dimension; one that runs past its extent carries into the dimension before, as digits do, and becomes the
- * whole extent unless all of it carries alike. Regions are thus exact for slices, selections, transposes and split dimensions, and for
- * merged ones as far as whole rows; elsewhere they are too large, never too small.
+ * An operand is a strided view; tile programs give boxes in the view's coordinates. A stride, written in the mixed
+ * radix of the tensor's own strides, says how far a step along the view's dimension moves along each of the tensor's.
+ * A box is then an interval in each tensor dimension; one that runs past its extent carries into the dimension before,
+ * as digits do, and becomes the whole extent unless all of it carries alike. Regions are thus exact for slices,
+ * selections, transposes and split dimensions, and for merged ones as far as whole rows; elsewhere they are too large,
+ * never too small.
  *
  * Elements that share memory (a block, or sub-byte elements in one byte) are one: regions are widened to them. */
 #include <inttypes.h>
@@ -15,7 +16,8 @@
 
 static int greatest_divisor(int a, int b) { return b ? greatest_divisor(b, a % b) : a; }
 
-mt_status program_view_make(const mt_program *p, const program_operand *o, const tile_format *format, program_view *out, mt_error *error) {
+mt_status program_view_make(const mt_program *p, const program_operand *o, const tile_format *format, program_view *out,
+                            mt_error *error) {
     const program_tensor *t = &p->tensors[o->tensor];
     const char *name = program_string(p, t->name);
     const long long number = (long long)(o - p->operands);
@@ -31,19 +33,27 @@ mt_status program_view_make(const mt_program *p, const program_operand *o, const
     bool inside = o->offset >= 0 && o->offset < elements;
     for (int d = 0; d < o->rank; d++) {
         int64_t reach;
-        inside = inside && o->extent[d] >= 1 && o->stride[d] >= 0 && !__builtin_mul_overflow(o->extent[d] - 1, o->stride[d], &reach) &&
+        inside = inside && o->extent[d] >= 1 && o->stride[d] >= 0 &&
+                 !__builtin_mul_overflow(o->extent[d] - 1, o->stride[d], &reach) &&
                  !__builtin_add_overflow(last, reach, &last) && last < elements;
     }
-    if (!inside) return error_set(error, MT_E_FORMAT, name, "operand %lld reaches outside its tensor '%s'", number, name);
+    if (!inside)
+        return error_set(error, MT_E_FORMAT, name, "operand %lld reaches outside its tensor '%s'", number, name);
     if (o->extent[o->rank - 1] > 1 && o->stride[o->rank - 1] != 1)
-        return error_set(error, MT_E_FORMAT, name, "operand %lld of tensor '%s' is not contiguous in its last dimension", number, name);
+        return error_set(error, MT_E_FORMAT, name,
+                         "operand %lld of tensor '%s' is not contiguous in its last dimension", number, name);
     bool whole_blocks = o->offset % v.block == 0 && o->extent[o->rank - 1] % v.block == 0;
-    for (int d = 0; d < o->rank - 1; d++) whole_blocks = whole_blocks && (o->extent[d] == 1 || o->stride[d] % v.block == 0);
-    if (!whole_blocks) return error_set(error, MT_E_FORMAT, name, "operand %lld of tensor '%s' cuts blocks of %d elements", number, name, v.block);
+    for (int d = 0; d < o->rank - 1; d++)
+        whole_blocks = whole_blocks && (o->extent[d] == 1 || o->stride[d] % v.block == 0);
+    if (!whole_blocks)
+        return error_set(error, MT_E_FORMAT, name, "operand %lld of tensor '%s' cuts blocks of %d elements", number,
+                         name, v.block);
     for (int d = 0; d < o->rank; d++)
         if (o->live[d] >= 0 && (p->lives[o->live[d]].least < 0 || p->lives[o->live[d]].most > o->extent[d]))
-            return error_set(error, MT_E_FORMAT, name, "operand %lld of tensor '%s': live value '%s' can leave the range 0 .. %lld of dimension %d", number, name,
-                             program_string(p, p->lives[o->live[d]].name), (long long)o->extent[d], d);
+            return error_set(
+                error, MT_E_FORMAT, name,
+                "operand %lld of tensor '%s': live value '%s' can leave the range 0 .. %lld of dimension %d", number,
+                name, program_string(p, p->lives[o->live[d]].name), (long long)o->extent[d], d);
 
     int64_t rest = o->offset;
     for (int k = 0; k < t->rank; k++) {
@@ -70,8 +80,8 @@ static int64_t bytes_before(const program_view *v, int64_t element) {
     return v->block > 1 ? element / v->block * (v->bits / 8) : element / 8 * v->bits + element % 8 * v->bits / 8;
 }
 
-void program_view_region(const program_view *v, const tile_instance *i, const program_instruction *n, const tile_box *box,
-                         program_region *r) {
+void program_view_region(const program_view *v, const tile_instance *i, const program_instruction *n,
+                         const tile_box *box, program_region *r) {
     const program_tensor *t = v->tensor;
     r->tensor = v->operand->tensor;
     r->rank = t->rank;
@@ -104,7 +114,9 @@ void program_view_region(const program_view *v, const tile_instance *i, const pr
             r->low[k] = alike ? r->low[k] % t->extent[k] : 0;
             r->high[k] = alike ? r->high[k] % t->extent[k] : t->extent[k] - 1;
             r->live[k] = -1;
-            if (k) r->low[k - 1] += carry_low, r->high[k - 1] += carry_high, r->live[k - 1] = -1; /* the first cannot carry: the operand is inside */
+            if (k)
+                r->low[k - 1] += carry_low, r->high[k - 1] += carry_high,
+                    r->live[k - 1] = -1; /* the first cannot carry: the operand is inside */
         }
         low += r->low[k] * v->tensor_stride[k];
         high += r->high[k] * v->tensor_stride[k];

@@ -143,6 +143,22 @@ static void extend(sched *s, uint32_t list) { /* appends the list's sets to s->k
     for (uint32_t k = 0; k < count; k++) sched_u32s_push(s->memory, &s->kept, sets[k]);
 }
 
+/* Puts into s->numbers what the i-th instruction waits for inside the node, but for what others of these wait for. s->candidates has, by
+ * instruction, where its pairs begin. */
+static void inner_numbers(sched *s, uint32_t n, uint32_t i) {
+    const uint32_t *begin = s->candidates.data;
+    s->numbers.count = 0;
+    s->mark_stamp++;
+    for (uint32_t k = begin[i]; k < begin[i + 1]; k++) {
+        const uint32_t earlier = (uint32_t)s->inner.data[k] - s->first[n];
+        for (uint32_t j = begin[earlier]; j < begin[earlier + 1]; j++) s->mark[(uint32_t)s->inner.data[j]] = s->mark_stamp;
+    }
+    for (uint32_t k = begin[i]; k < begin[i + 1]; k++) {
+        const uint32_t earlier = (uint32_t)s->inner.data[k];
+        if (s->mark[earlier] != s->mark_stamp && (k == begin[i] || s->inner.data[k] != s->inner.data[k - 1])) sched_u32s_push(s->memory, &s->numbers, earlier);
+    }
+}
+
 /* Instructions whose classes have the same lists share a key. s->keys gets the keys, key_of each instruction's.
  *
  * A key is: the set inside the node; in bits, the groups whose list is finished anyway, because an instruction of that set waits for the
@@ -150,12 +166,15 @@ static void extend(sched *s, uint32_t list) { /* appends the list's sets to s->k
 static void find_keys(sched *s, uint32_t n, uint32_t **lists, uint32_t *key_of) {
     const uint32_t count = s->first[n + 1] - s->first[n];
     size_t inner = 0;
+    s->candidates.count = 0;
+    for (uint32_t i = 0; i <= count; i++) {
+        while (inner < s->inner.count && s->inner.data[inner] >> 32 < s->first[n] + i) inner++;
+        sched_u32s_push(s->memory, &s->candidates, (uint32_t)inner);
+    }
     sched_words_reset(s->memory, &s->keys, 64);
     for (uint32_t i = 0; i < count; i++) {
         uint32_t key[SCHED_NODE_GROUPS + 2] = {SCHED_NO_ID};
-        s->numbers.count = 0;
-        for (; inner < s->inner.count && s->inner.data[inner] >> 32 == s->first[n] + i; inner++)
-            sched_u32s_push(s->memory, &s->numbers, (uint32_t)s->inner.data[inner]);
+        inner_numbers(s, n, i);
         if (s->numbers.count) key[0] = sched_set_numbers(s, n, s->numbers.data, s->numbers.count);
         for (int k = 0; k < s->group_count; k++) {
             const uint32_t *class_of = s->class_of[k];

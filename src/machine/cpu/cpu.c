@@ -34,7 +34,8 @@ static mt_status machine_open(mt_machine **out, const char *argument, mt_error *
         errno = 0;
         workers = strtol(argument, &end, 10);
         if (errno || *end || workers < 1 || workers > CPU_MOST_WORKERS)
-            return error_set(error, MT_E_ARGUMENT, argument, "\"cpu:N\" wants a number of workers from 1 to %d, not '%s'", CPU_MOST_WORKERS, argument);
+            return error_set(error, MT_E_ARGUMENT, argument,
+                             "\"cpu:N\" wants a number of workers from 1 to %d, not '%s'", CPU_MOST_WORKERS, argument);
     }
     cpu_machine *m = calloc(1, sizeof *m);
     if (m) m->workers = calloc((size_t)workers, sizeof *m->workers);
@@ -80,16 +81,20 @@ static int64_t find_tensor(const cpu_session *s, const char *name, mt_error *err
 /* The alignment that a weight's elements need. Blocks and sub-byte elements are read by bytes. */
 static size_t weight_alignment(const tile_format *f) { return f->block == 1 && f->bits > 8 ? (size_t)f->bits / 8 : 1; }
 
-static mt_status session_bind(mt_session *base, const char *name, void *data, size_t bytes, bool weight, mt_error *error) {
+static mt_status session_bind(mt_session *base, const char *name, void *data, size_t bytes, bool weight,
+                              mt_error *error) {
     cpu_session *s = (cpu_session *)base;
     const int64_t at = find_tensor(s, name, error);
     if (at < 0) return MT_E_ARGUMENT;
     const program_tensor *t = &s->program->tensors[at];
-    if (weight && t->role != MT_WEIGHT) return error_set(error, MT_E_ARGUMENT, name, "tensor '%s' is no weight: bind memory that may be written", name);
+    if (weight && t->role != MT_WEIGHT)
+        return error_set(error, MT_E_ARGUMENT, name, "tensor '%s' is no weight: bind memory that may be written", name);
     if (!data || bytes < (size_t)t->bytes)
-        return error_set(error, MT_E_ARGUMENT, name, "tensor '%s' needs %lld bytes; %zu are bound", name, (long long)t->bytes, data ? bytes : 0);
+        return error_set(error, MT_E_ARGUMENT, name, "tensor '%s' needs %lld bytes; %zu are bound", name,
+                         (long long)t->bytes, data ? bytes : 0);
     const size_t alignment = t->role == MT_WEIGHT ? weight_alignment(s->binding.formats[at]) : PROGRAM_ALIGNMENT;
-    if ((uintptr_t)data % alignment) return error_set(error, MT_E_ARGUMENT, name, "tensor '%s' must be aligned to %zu bytes", name, alignment);
+    if ((uintptr_t)data % alignment)
+        return error_set(error, MT_E_ARGUMENT, name, "tensor '%s' must be aligned to %zu bytes", name, alignment);
     unmap_memory(&s->tensors[at]);
     s->tensors[at] = (cpu_memory){data, bytes, false};
     s->stale_tensors = true;
@@ -108,7 +113,8 @@ static mt_status session_memory(mt_session *base, const char *name, void **data,
     const int64_t at = find_tensor(s, name, error);
     if (at < 0) return MT_E_ARGUMENT;
     if (s->program->tensors[at].role == MT_WEIGHT)
-        return error_set(error, MT_E_ARGUMENT, name, "weight '%s' is the caller's: there is no memory to hand out", name);
+        return error_set(error, MT_E_ARGUMENT, name, "weight '%s' is the caller's: there is no memory to hand out",
+                         name);
     const mt_status status = own_memory(s, (size_t)at, error);
     if (status != MT_OK) return status;
     *data = s->tensors[at].data;
@@ -121,7 +127,9 @@ static mt_status session_live(mt_session *base, const char *name, int32_t value,
     const int64_t at = map_get(&s->live_names, name, strlen(name));
     if (at < 0) return error_set(error, MT_E_ARGUMENT, name, "the program has no live value '%s'", name);
     const program_live *l = &s->program->lives[at];
-    if (value < l->least || value > l->most) return error_set(error, MT_E_ARGUMENT, name, "live value '%s' is %d; its range is %d .. %d", name, value, l->least, l->most);
+    if (value < l->least || value > l->most)
+        return error_set(error, MT_E_ARGUMENT, name, "live value '%s' is %d; its range is %d .. %d", name, value,
+                         l->least, l->most);
     s->stale_lives = s->stale_lives || s->lives[at] != value;
     s->lives[at] = value;
     return MT_OK;
@@ -129,7 +137,9 @@ static mt_status session_live(mt_session *base, const char *name, int32_t value,
 
 /* ---- loading ---- */
 
-static mt_status out_of_memory(mt_error *error) { return error_set(error, MT_E_MEMORY, NULL, "no memory for a session"); }
+static mt_status out_of_memory(mt_error *error) {
+    return error_set(error, MT_E_MEMORY, NULL, "no memory for a session");
+}
 
 static mt_status load_names(cpu_session *s, mt_error *error) {
     const mt_program *p = s->program;
@@ -138,7 +148,8 @@ static mt_status load_names(cpu_session *s, mt_error *error) {
     if (!s->tensors || !s->lives) return out_of_memory(error);
     for (size_t i = 0; i < p->tensors_count; i++) {
         const char *name = program_string(p, p->tensors[i].name);
-        if (p->tensors[i].role != MT_TEMP && !map_put(s->memory, &s->tensor_names, name, strlen(name), (int64_t)i)) return out_of_memory(error);
+        if (p->tensors[i].role != MT_TEMP && !map_put(s->memory, &s->tensor_names, name, strlen(name), (int64_t)i))
+            return out_of_memory(error);
     }
     for (size_t i = 0; i < p->lives_count; i++) {
         const char *name = program_string(p, p->lives[i].name);
@@ -155,7 +166,9 @@ static mt_status load_slots(cpu_session *s, mt_error *error) {
         if (status != MT_OK) return status;
     }
     for (size_t i = 0; i < p->tensors_count; i++)
-        if (p->tensors[i].role == MT_TEMP) s->tensors[i] = (cpu_memory){(char *)s->slots.data + p->tensors[i].offset, (size_t)p->tensors[i].bytes, false};
+        if (p->tensors[i].role == MT_TEMP)
+            s->tensors[i] =
+                (cpu_memory){(char *)s->slots.data + p->tensors[i].offset, (size_t)p->tensors[i].bytes, false};
     return MT_OK;
 }
 
@@ -168,8 +181,11 @@ static mt_status load_nodes(cpu_session *s, mt_error *error) {
         while (n->opcode == PROGRAM_JOIN) n++; /* the checker has seen one that is no join */
         const tile_op *op = s->binding.ops[n->opcode];
         cpu_node *node = &s->nodes[k];
-        *node = (cpu_node){.code = s->entries[n->opcode]->code, .tensor_count = op->tensor_count, .live_count = op->live_count,
-                           .operands = n->tensor, .live_indices = n->live};
+        *node = (cpu_node){.code = s->entries[n->opcode]->code,
+                           .tensor_count = op->tensor_count,
+                           .live_count = op->live_count,
+                           .operands = n->tensor,
+                           .live_indices = n->live};
         node->tensors = ARENA_ARRAY(s->memory, (size_t)op->tensor_count, cpu_tensor);
         if (!node->tensors) return out_of_memory(error);
         memcpy(node->args, n->arg, sizeof node->args); /* an i32, or the bits of an f32 */
@@ -183,8 +199,8 @@ static mt_status load_nodes(cpu_session *s, mt_error *error) {
     return MT_OK;
 }
 
-/* Which worker runs what. Another number of workers than the program was laid out for: fewer take several lists each, merged; more take
- * from the queue, which is right for every program. */
+/* Which worker runs what. Another number of workers than the program was laid out for: fewer take several lists each,
+ * merged; more take from the queue, which is right for every program. */
 static mt_status load_placement(cpu_session *s, mt_error *error) {
     const mt_program *p = s->program;
     const uint32_t workers = (uint32_t)s->machine->worker_count, processors = p->header->processor_count;
@@ -200,10 +216,12 @@ static mt_status load_placement(cpu_session *s, mt_error *error) {
         return MT_OK;
     }
     uint16_t *owner = ARENA_ARRAY(s->memory, p->instructions_count, uint16_t);
-    uint32_t *merged = ARENA_ARRAY(s->memory, p->instructions_count, uint32_t), **end = ARENA_ARRAY(s->memory, workers, uint32_t *);
+    uint32_t *merged = ARENA_ARRAY(s->memory, p->instructions_count, uint32_t),
+             **end = ARENA_ARRAY(s->memory, workers, uint32_t *);
     if (!owner || !merged || !end) return out_of_memory(error);
     for (uint32_t q = 0; q < processors; q++) {
-        for (uint32_t k = 0; k < p->processors[q].count; k++) owner[p->order[p->processors[q].first + k]] = (uint16_t)(q % workers);
+        for (uint32_t k = 0; k < p->processors[q].count; k++)
+            owner[p->order[p->processors[q].first + k]] = (uint16_t)(q % workers);
         s->list_count[q % workers] += p->processors[q].count;
     }
     for (uint32_t w = 0; w < workers; merged += s->list_count[w++]) s->list[w] = end[w] = merged;
@@ -224,7 +242,8 @@ static mt_status load_scratch(cpu_session *s, mt_error *error) {
         free(m->workers[w].scratch);
         m->workers[w].scratch = aligned_alloc(CPU_LINE, bytes);
         m->workers[w].scratch_bytes = m->workers[w].scratch ? bytes : 0;
-        if (!m->workers[w].scratch) status = error_set(error, MT_E_MEMORY, NULL, "no memory for %zu bytes of scratch", bytes);
+        if (!m->workers[w].scratch)
+            status = error_set(error, MT_E_MEMORY, NULL, "no memory for %zu bytes of scratch", bytes);
     }
     pthread_mutex_unlock(&m->turn);
     return status;
@@ -281,7 +300,9 @@ static mt_status bind_rest(cpu_session *s, mt_error *error) {
         const program_tensor *t = &p->tensors[i];
         if (s->tensors[i].data) continue;
         if (t->role == MT_STATE || t->role == MT_OUTPUT) status = own_memory(s, i, error);
-        else status = error_set(error, MT_E_ARGUMENT, program_string(p, t->name), "%s '%s' is not bound", t->role == MT_INPUT ? "input" : "weight", program_string(p, t->name));
+        else
+            status = error_set(error, MT_E_ARGUMENT, program_string(p, t->name), "%s '%s' is not bound",
+                               t->role == MT_INPUT ? "input" : "weight", program_string(p, t->name));
     }
     return status;
 }
@@ -322,7 +343,8 @@ static mt_status session_run(mt_session *base, mt_error *error) {
     }
     if (s->stale_lives) refresh_lives(s);
     pthread_mutex_lock(&s->machine->turn);
-    if (s->profiling) memset(s->node_ns, 0, (size_t)s->machine->worker_count * s->program->nodes_count * sizeof *s->node_ns);
+    if (s->profiling)
+        memset(s->node_ns, 0, (size_t)s->machine->worker_count * s->program->nodes_count * sizeof *s->node_ns);
     const mt_status status = cpu_run(s, error);
     pthread_mutex_unlock(&s->machine->turn);
     return status;
@@ -334,7 +356,8 @@ static void session_timeout(mt_session *base, double seconds) {
 
 static mt_status session_profile(mt_session *base, int enable, mt_error *error) {
     cpu_session *s = (cpu_session *)base;
-    if (enable && !s->node_ns) s->node_ns = calloc((size_t)s->machine->worker_count * s->program->nodes_count + 1, sizeof *s->node_ns);
+    if (enable && !s->node_ns)
+        s->node_ns = calloc((size_t)s->machine->worker_count * s->program->nodes_count + 1, sizeof *s->node_ns);
     if (enable && !s->node_ns) return error_set(error, MT_E_MEMORY, NULL, "no memory for a profile");
     s->profiling = enable != 0;
     return MT_OK;
@@ -345,8 +368,10 @@ static size_t session_node_times(const mt_session *base, mt_node_time *out, size
     const mt_program *p = s->program;
     for (size_t k = 0; k < p->nodes_count && k < room; k++) {
         uint64_t ns = 0;
-        for (int w = 0; w < s->machine->worker_count && s->node_ns; w++) ns += s->node_ns[(size_t)w * p->nodes_count + k];
-        out[k] = (mt_node_time){program_string(p, p->nodes[k].name), program_string(p, p->ops[p->nodes[k].op].name), p->nodes[k].count, (double)ns * 1e-9};
+        for (int w = 0; w < s->machine->worker_count && s->node_ns; w++)
+            ns += s->node_ns[(size_t)w * p->nodes_count + k];
+        out[k] = (mt_node_time){program_string(p, p->nodes[k].name), program_string(p, p->ops[p->nodes[k].op].name),
+                                p->nodes[k].count, (double)ns * 1e-9};
     }
     return p->nodes_count;
 }

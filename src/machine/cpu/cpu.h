@@ -1,4 +1,5 @@
-/* The CPU machine: worker threads that run a program's instructions with code compiled from its ops. Private to src/machine/cpu. */
+/* The CPU machine: worker threads that run a program's instructions with code compiled from its ops. Private to
+ * src/machine/cpu. */
 #ifndef CPU_CPU_H
 #define CPU_CPU_H
 
@@ -103,9 +104,10 @@ mt_status cpu_machine_start(cpu_machine *m, mt_error *error);
 void cpu_machine_stop(cpu_machine *m);
 mt_status cpu_run(cpu_session *s, mt_error *error);
 
-/* cpu_compile.c: the code of every op, from the cache or by the host's C compiler. handles[i] is set where an object is open, also
- * on failure; cpu_unload closes them. */
-mt_status cpu_compile(const tile_op *const *ops, size_t count, void **handles, const cpu_entry **entries, mt_error *error);
+/* cpu_compile.c: the code of every op, from the cache or by the host's C compiler. handles[i] is set where an object
+ * is open, also on failure; cpu_unload closes them. */
+mt_status cpu_compile(const tile_op *const *ops, size_t count, void **handles, const cpu_entry **entries,
+                      mt_error *error);
 void cpu_unload(void **handles, size_t count); /* handles may be NULL */
 
 /* cpu.c */

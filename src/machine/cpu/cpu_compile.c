@@ -1,16 +1,17 @@
 /* From ops to code in this process: emitted C, the host's compiler, a shared object for each op, a cache of them.
  *
- * An object's name in the cache is a hash of everything that decides its bytes: the emitted text (which holds the op's text and
- * constants), the compiler's arguments, the compiler itself (path, size, time of change, what --version says) and the processor it compiles
- * for (-march=native). Equal ops thus share an object, across programs and processes; what is found needs no check but that it is whole.
+ * An object's name in the cache is a hash of everything that decides its bytes: the emitted text (which holds the op's
+ * text and constants), the compiler's arguments, the compiler itself (path, size, time of change, what --version says)
+ * and the processor it compiles for (-march=native). Equal ops thus share an object, across programs and processes;
+ * what is found needs no check but that it is whole.
  *
- * An object is whole if and only if it ends in a trailer that holds the hash of all bytes before it. The trailer is written last, into a
- * temporary file that is then renamed: readers see no object or all of it, two processes that compile the same op each
- * rename an equal one, and an object that a full disk or a crash cut off is compiled again. The emitted text is kept beside the
- * object, for people.
+ * An object is whole if and only if it ends in a trailer that holds the hash of all bytes before it. The trailer is
+ * written last, into a temporary file that is then renamed: readers see no object or all of it, two processes that
+ * compile the same op each rename an equal one, and an object that a full disk or a crash cut off is compiled again.
+ * The emitted text is kept beside the object, for people.
  *
- * Ops are compiled one by one, as many at a time as there are processors: the time for all of them falls with the processors, and
- * changing one op compiles one. */
+ * Ops are compiled one by one, as many at a time as there are processors: the time for all of them falls with the
+ * processors, and changing one op compiles one. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -44,7 +45,9 @@ typedef struct compiler {
     text key;            /* what, besides the emitted text, decides an object's bytes */
 } compiler;
 
-static mt_status out_of_memory(mt_error *error) { return error_set(error, MT_E_MEMORY, NULL, "no memory to compile ops"); }
+static mt_status out_of_memory(mt_error *error) {
+    return error_set(error, MT_E_MEMORY, NULL, "no memory to compile ops");
+}
 
 /* ---- running the compiler ---- */
 
@@ -58,10 +61,12 @@ static mt_status spawn(pid_t *out, char *const *argv, const char *log, mt_error 
     const int failed = posix_spawnp(out, argv[0], &actions, NULL, argv, environ);
     posix_spawn_file_actions_destroy(&actions);
     if (!failed) return MT_OK;
-    return error_set(error, MT_E_COMPILE, argv[0], "cannot start the C compiler '%s': %s; set CC, or install one", argv[0], strerror(failed));
+    return error_set(error, MT_E_COMPILE, argv[0], "cannot start the C compiler '%s': %s; set CC, or install one",
+                     argv[0], strerror(failed));
 }
 
-/* True when the process ended well. Where the caller's process ignores SIGCHLD its status is lost; the output then has to speak. */
+/* True when the process ended well. Where the caller's process ignores SIGCHLD its status is lost; the output then has
+ * to speak. */
 static bool finished_well(pid_t pid) {
     int status = 0;
     pid_t got;
@@ -97,7 +102,8 @@ static mt_status compiler_version(compiler *c, const char *path, mt_error *error
         return missing;
     }
     text identity = {0}, name = {0}, version = {0};
-    text_printf(&identity, "%s %lld %lld.%09ld", real, (long long)s.st_size, (long long)s.st_mtim.tv_sec, s.st_mtim.tv_nsec);
+    text_printf(&identity, "%s %lld %lld.%09ld", real, (long long)s.st_size, (long long)s.st_mtim.tv_sec,
+                s.st_mtim.tv_nsec);
     free(real);
     char hex[33];
     hash_hex(hash_bytes(identity.data ? identity.data : "", identity.length), hex);
@@ -112,9 +118,12 @@ static mt_status compiler_version(compiler *c, const char *path, mt_error *error
         text_printf(&log, "%s.%ld", name.data, (long)getpid());
         version.length = 0;
         status = log.failed ? out_of_memory(error) : spawn(&pid, argv, log.data, error);
-        if (status == MT_OK && !finished_well(pid)) status = error_set(error, MT_E_COMPILE, c->word[0], "'%s --version' fails: is CC a C compiler?", c->word[0]);
+        if (status == MT_OK && !finished_well(pid))
+            status =
+                error_set(error, MT_E_COMPILE, c->word[0], "'%s --version' fails: is CC a C compiler?", c->word[0]);
         if (status == MT_OK) status = file_read(&version, log.data, MOST_LOG, error);
-        if (status == MT_OK) file_write_atomic(name.data, version.data ? version.data : "", version.length, NULL); /* only saves time */
+        if (status == MT_OK)
+            file_write_atomic(name.data, version.data ? version.data : "", version.length, NULL); /* only saves time */
         if (log.data) unlink(log.data);
         text_free(&log);
     }
@@ -125,10 +134,12 @@ static mt_status compiler_version(compiler *c, const char *path, mt_error *error
     return status;
 }
 
-/* The lines that tell processors apart, from the first entry of /proc/cpuinfo. Where there is none, the machine's name must do. */
+/* The lines that tell processors apart, from the first entry of /proc/cpuinfo. Where there is none, the machine's name
+ * must do. */
 static void processor_identity(text *out) {
-    static const char *const names[] = {"vendor_id", "cpu family", "model", "stepping", "flags", "CPU implementer", "CPU architecture", "CPU variant",
-                                        "CPU part", "CPU revision", "Features", "isa"};
+    static const char *const names[] = {
+        "vendor_id",        "cpu family",  "model",    "stepping",     "flags",    "CPU implementer",
+        "CPU architecture", "CPU variant", "CPU part", "CPU revision", "Features", "isa"};
     FILE *f = fopen("/proc/cpuinfo", "re");
     char line[8192];
     while (f && fgets(line, sizeof line, f) && line[0] != '\n') {
@@ -148,7 +159,8 @@ static mt_status compiler_open(compiler *c, mt_error *error) {
     text_string(&c->words, cc);
     if (c->words.failed) return out_of_memory(error);
     for (char *at = c->words.data, *save; (at = strtok_r(at, " ", &save)); at = NULL) {
-        if (c->word_count == MOST_WORDS / 2) return error_set(error, MT_E_ARGUMENT, cc, "CC has more than %d words", MOST_WORDS / 2);
+        if (c->word_count == MOST_WORDS / 2)
+            return error_set(error, MT_E_ARGUMENT, cc, "CC has more than %d words", MOST_WORDS / 2);
         c->word[c->word_count++] = at;
     }
     mt_status status = file_cache_folder(&c->folder, error);
@@ -158,7 +170,9 @@ static mt_status compiler_open(compiler *c, mt_error *error) {
     if (c->folder.failed) status = out_of_memory(error);
     if (status == MT_OK) status = file_make_folders(c->folder.data, error);
     if (status == MT_OK && !find_program(c->word[0], &path))
-        status = path.failed ? out_of_memory(error) : error_set(error, MT_E_COMPILE, c->word[0], "there is no C compiler '%s'; set CC, or install one", c->word[0]);
+        status = path.failed ? out_of_memory(error)
+                             : error_set(error, MT_E_COMPILE, c->word[0],
+                                         "there is no C compiler '%s'; set CC, or install one", c->word[0]);
     if (status == MT_OK) status = compiler_version(c, path.data, error);
     text_free(&path);
     for (int k = 1; k < c->word_count; k++) text_printf(&c->key, "%s ", c->word[k]);
@@ -267,7 +281,8 @@ static mt_status compiler_refused(const job *j, const compiler *c, mt_error *err
     int lines = 0;
     for (size_t i = 0; i < log.length && lines < LOG_LINES; i++)
         if (log.data[i] == '\n' && ++lines == LOG_LINES) log.data[i] = 0;
-    error_set(error, MT_E_COMPILE, j->op->name, "%s refuses the code of op '%s':\n%s", c->word[0], j->op->name, log.length ? log.data : "(it says nothing)");
+    error_set(error, MT_E_COMPILE, j->op->name, "%s refuses the code of op '%s':\n%s", c->word[0], j->op->name,
+              log.length ? log.data : "(it says nothing)");
     text_free(&log);
     return MT_E_COMPILE;
 }
@@ -279,7 +294,8 @@ static mt_status job_end(job *j, const compiler *c, void **handle, const cpu_ent
     mt_status status = object_store(j->object.data, j->path.data, error);
     if (status == MT_OK && !object_load(j->path.data, handle, entry)) {
         const char *why = dlerror();
-        status = error_set(error, MT_E_COMPILE, j->op->name, "the code of op '%s' cannot be loaded: %s", j->op->name, why ? why : "the object is not what was compiled");
+        status = error_set(error, MT_E_COMPILE, j->op->name, "the code of op '%s' cannot be loaded: %s", j->op->name,
+                           why ? why : "the object is not what was compiled");
     }
     j->path.length -= 3; /* ".so" */
     j->path.data[j->path.length] = 0;
@@ -301,7 +317,8 @@ static void job_close(job *j) {
 }
 
 /* Emits the op and looks for its object. */
-static mt_status job_open(job *j, const compiler *c, const tile_op *op, void **handle, const cpu_entry **entry, mt_error *error) {
+static mt_status job_open(job *j, const compiler *c, const tile_op *op, void **handle, const cpu_entry **entry,
+                          mt_error *error) {
     *j = (job){.op = op};
     const mt_status status = emit_c(&j->code, &op, 1, error);
     if (status != MT_OK) return status;
@@ -318,7 +335,8 @@ static mt_status job_open(job *j, const compiler *c, const tile_op *op, void **h
     return MT_OK;
 }
 
-mt_status cpu_compile(const tile_op *const *ops, size_t count, void **handles, const cpu_entry **entries, mt_error *error) {
+mt_status cpu_compile(const tile_op *const *ops, size_t count, void **handles, const cpu_entry **entries,
+                      mt_error *error) {
     compiler c = {0};
     job jobs[MOST_JOBS]; /* op i is compiled by jobs[i % most], after the one that was there has ended */
     size_t at[MOST_JOBS];

@@ -1,26 +1,30 @@
 /* Workers and the protocol by which they run a program.
  *
- * Who runs what. Worker 0 is the thread that called; the others live as long as the machine and park between runs. With static placement each
- * worker has an ascending list of instruction numbers; with the queue it takes the next number. Either way the lowest
- * instruction that has not finished is at the head of some worker's list or held by one, and everything that it waits for has a
- * lower number (program_check), so it can go on: no deadlock, with any number of workers.
+ * Who runs what. Worker 0 is the thread that called; the others live as long as the machine and park between runs.
+ * With static placement each worker has an ascending list of instruction numbers; with the queue it takes the next
+ * number. Either way the lowest instruction that has not finished is at the head of some worker's list or held by one,
+ * and everything that it waits for has a lower number (program_check), so it can go on: no deadlock, with any number
+ * of workers.
  *
- * Barriers. A counter only grows, by one an arrival. In run number e since the counters were cleared (the epoch), a barrier with n
- * arrivals a run is complete when count reaches n * e. Both are 32 bits and wrap around, so they are compared by their difference:
- * complete if (int32_t)(count - n * e) >= 0. That is right because count lies in [n * (e - 1), n * e] while run e lasts and n < 2^31: runs
- * follow each other only when all workers have left, and every barrier is then complete.
+ * Barriers. A counter only grows, by one an arrival. In run number e since the counters were cleared (the epoch), a
+ * barrier with n arrivals a run is complete when count reaches n * e. Both are 32 bits and wrap around, so they are
+ * compared by their difference: complete if (int32_t)(count - n * e) >= 0. That is right because count lies between
+ * n * (e - 1) and n * e while run e lasts, and n < 2^31: runs follow each other only when all workers have left, and
+ * every barrier is then complete.
  *
- * Hand-off. An arrival is an atomic increment with release order after the instruction's stores; a wait ends with a load with
- * acquire order that sees the last arrival. Increments continue each other's release sequence, so the waiter sees the stores of all who
- * arrived.
+ * Hand-off. An arrival is an atomic increment with release order after the instruction's stores; a wait ends with a
+ * load with acquire order that sees the last arrival. Increments continue each other's release sequence, so the waiter
+ * sees the stores of all who arrived.
  *
- * Sleeping. A wait spins for a short while, then sleeps on its worker's condition variable. The sleeper raises barrier.sleepers, then looks at
- * the counter once more; the one whose arrival completes the barrier raises the counter, then looks at sleepers. Both are sequentially
- * consistent, so one of the two sees the other: no wake-up is lost. The waker takes the lock before it signals, and a sleeper holds it
- * from its last look until it sleeps. Starting and ending a run work in the same way, with `parked` and `caller_sleeps`.
+ * Sleeping. A wait spins for a short while, then sleeps on its worker's condition variable. The sleeper raises
+ * barrier.sleepers, then looks at the counter once more; the one whose arrival completes the barrier raises the
+ * counter, then looks at sleepers. Both are sequentially consistent, so one of the two sees the other: no wake-up is
+ * lost. The waker takes the lock before it signals, and a sleeper holds it from its last look until it sleeps.
+ * Starting and ending a run work in the same way, with `parked` and `caller_sleeps`.
  *
- * Giving up. A wait that lasts longer than the session's timeout writes down who waits for what, sets `stop` and wakes all; everybody
- * leaves at the next wait or instruction. The counters then mean nothing, and the next run clears them first. */
+ * Giving up. A wait that lasts longer than the session's timeout writes down who waits for what, sets `stop` and wakes
+ * all; everybody leaves at the next wait or instruction. The counters then mean nothing, and the next run clears them
+ * first. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,12 +50,13 @@ static void sleep_until(cpu_machine *m, pthread_cond_t *condition, uint64_t dead
         pthread_cond_wait(condition, &m->lock);
         return;
     }
-    const struct timespec at = {(time_t)(deadline / 1000000000), (long)(deadline % 1000000000)}; /* CLOCK_MONOTONIC, as clock_ns */
+    const struct timespec at = {(time_t)(deadline / 1000000000),
+                                (long)(deadline % 1000000000)}; /* CLOCK_MONOTONIC, as clock_ns */
     pthread_cond_timedwait(condition, &m->lock, &at);
 }
 
-/* With m->lock held, by a worker whose wait has lasted too long. What is reported is the lowest instruction that waits: the others may
- * wait because of it. */
+/* With m->lock held, by a worker whose wait has lasted too long. What is reported is the lowest instruction that
+ * waits: the others may wait because of it. */
 static void give_up(cpu_session *s) {
     cpu_machine *m = s->machine;
     const cpu_worker *lowest = NULL;
@@ -59,8 +64,10 @@ static void give_up(cpu_session *s) {
         const cpu_worker *w = &m->workers[k];
         if (w->sleeps_on != CPU_NONE && (!lowest || w->instruction < lowest->instruction)) lowest = w;
     }
-    const uint32_t barrier = lowest->sleeps_on, before = s->program->barriers[barrier].arrivals * (s->epoch - 1); /* of earlier runs */
-    s->failure = (cpu_failure){lowest->instruction, barrier, lowest->target, atomic_load(&s->barriers[barrier].count) - before, lowest->number};
+    const uint32_t barrier = lowest->sleeps_on,
+                   before = s->program->barriers[barrier].arrivals * (s->epoch - 1); /* of earlier runs */
+    s->failure = (cpu_failure){lowest->instruction, barrier, lowest->target,
+                               atomic_load(&s->barriers[barrier].count) - before, lowest->number};
     atomic_store(&s->stop, true);
     for (int k = 0; k < m->worker_count; k++) pthread_cond_signal(&m->workers[k].wake);
 }
@@ -109,7 +116,8 @@ static inline bool run_instruction(cpu_worker *w, cpu_session *s, uint32_t numbe
     const program_instruction *n = &s->program->instructions[number];
     for (int k = 0; k < n->wait_count; k++) {
         const uint32_t count = atomic_load_explicit(&s->barriers[n->wait[k]].count, memory_order_acquire);
-        if (!reached(count, n->target[k] * s->epoch) && !wait_slowly(w, s, number, n->wait[k], n->target[k])) return false;
+        if (!reached(count, n->target[k] * s->epoch) && !wait_slowly(w, s, number, n->wait[k], n->target[k]))
+            return false;
     }
     if (n->opcode != PROGRAM_JOIN) {
         const cpu_node *node = &s->nodes[n->node];
@@ -120,7 +128,8 @@ static inline bool run_instruction(cpu_worker *w, cpu_session *s, uint32_t numbe
     for (int k = 0; k < n->arrive_count; k++) {
         cpu_barrier *b = &s->barriers[n->arrive[k]];
         const uint32_t count = atomic_fetch_add(&b->count, 1) + 1;
-        if (count == s->program->barriers[n->arrive[k]].arrivals * s->epoch && atomic_load(&b->sleepers)) wake_sleepers(s->machine, n->arrive[k]);
+        if (count == s->program->barriers[n->arrive[k]].arrivals * s->epoch && atomic_load(&b->sleepers))
+            wake_sleepers(s->machine, n->arrive[k]);
     }
     return true;
 }
@@ -231,14 +240,16 @@ static mt_status describe_failure(const cpu_session *s, mt_error *error) {
     const cpu_failure *f = &s->failure;
     char name[300];
     program_instruction_name(s->program, f->instruction, name, sizeof name);
-    return error_set(error, MT_E_HANG, NULL, "worker %d waited longer than %g seconds: %s waits for %u arrivals at barrier %u, which has %u", f->worker,
-                     (double)s->timeout_ns * 1e-9, name, f->expected, f->barrier, f->actual);
+    return error_set(error, MT_E_HANG, NULL,
+                     "worker %d waited longer than %g seconds: %s waits for %u arrivals at barrier %u, which has %u",
+                     f->worker, (double)s->timeout_ns * 1e-9, name, f->expected, f->barrier, f->actual);
 }
 
 mt_status cpu_run(cpu_session *s, mt_error *error) {
     cpu_machine *m = s->machine;
     if (s->broken) {
-        for (size_t b = 0; b < s->program->barriers_count; b++) atomic_store_explicit(&s->barriers[b].count, 0, memory_order_relaxed);
+        for (size_t b = 0; b < s->program->barriers_count; b++)
+            atomic_store_explicit(&s->barriers[b].count, 0, memory_order_relaxed);
         s->epoch = 0;
         s->broken = false;
     }
