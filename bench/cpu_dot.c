@@ -40,7 +40,7 @@ static bool compile(const text *source, const char *folder, char *object, size_t
 }
 
 int main(int argc, char **argv) {
-    static const char *const formats[] = {"f32", "f16", "bf16", "e4m3", "i8", "q4_0", "q4_1", "q5_0", "q8_0", "q2_k", "q3_k", "q4_k", "q6_k", "mxfp4", "nvfp4"};
+    static const char *const formats[] = {"f32", "f16", "bf16", "e4m3", "q4_0", "q4_1", "q5_0", "q8_0", "q2_k", "q3_k", "q4_k", "q6_k", "mxfp4", "nvfp4"};
     static const int64_t rows[] = {1, 2, 4, 16, 64};
     enum { FORMATS = COUNT_OF(formats), RUNS = 15 };
     const int64_t N = argc > 2 ? atoll(argv[1]) : 1536, K = argc > 2 ? atoll(argv[2]) : 576, BN = 64;

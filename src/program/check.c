@@ -212,8 +212,7 @@ static mt_status unordered(checker *c, const layer_pair *pair, uint32_t at, uint
     return MT_E_FORMAT;
 }
 
-/* Grows what the layer's regions are known to fill. A region that repeats earlier ones (an ordered sum) adds nothing.
- */
+/* Grows what the layer's regions are known to fill. One that repeats earlier ones (an ordered sum) adds nothing. */
 static void add_volume(program_layer *l, const program_region *r, uint32_t met, uint32_t equal) {
     int64_t volume = 1;
     for (int k = 0; k < r->rank; k++) {

@@ -233,8 +233,7 @@ static mt_status inspect_op(inspector *s) {
     return MT_OK;
 }
 
-/* Prints instruction numbers as ranges, by node: "  12-20 (linear 'blk.0.q')". Call with SIZE_MAX to end the last one.
- */
+/* Prints instruction numbers as ranges, by node: "  12-20 (linear 'blk.0.q')". SIZE_MAX ends the last one. */
 typedef struct run { size_t first, last; bool open; } run;
 static void print_run(const inspector *s, run *r, size_t instruction) {
     const program_instruction *all = s->p->instructions;

@@ -48,7 +48,7 @@ static bool is_everything(range r) { return r.low == INT64_MIN && r.high == INT6
 static range absolute(const tile_instance *i, range r) {
     if (r.live < 0) return r;
     range out = {.live = -1};
-    const bool overflow = __builtin_add_overflow(r.low, (int64_t)i->live[r.live].least, &out.low) |
+    const bool overflow = __builtin_add_overflow(r.low, (int64_t)i->live[r.live].least, &out.low) ||
                           __builtin_add_overflow(r.high, (int64_t)i->live[r.live].most, &out.high);
     return overflow ? everything : out;
 }
@@ -116,7 +116,7 @@ static range bitwise(tile_operator op, range a, range b) {
 static range add(const tile_instance *i, range a, range b) {
     if (a.live >= 0 && b.live >= 0) b = absolute(i, b);
     range out = {.live = a.live >= 0 ? a.live : b.live};
-    const bool overflow = __builtin_add_overflow(a.low, b.low, &out.low) | __builtin_add_overflow(a.high, b.high, &out.high);
+    const bool overflow = __builtin_add_overflow(a.low, b.low, &out.low) || __builtin_add_overflow(a.high, b.high, &out.high);
     return overflow || is_everything(absolute(i, out)) ? everything : out;
 }
 
@@ -124,7 +124,7 @@ static range subtract(const tile_instance *i, range a, range b) {
     const bool cancels = a.live == b.live;
     if (!cancels) b = absolute(i, b);
     range out = {.live = cancels ? -1 : a.live};
-    const bool overflow = __builtin_sub_overflow(a.low, b.high, &out.low) | __builtin_sub_overflow(a.high, b.low, &out.high);
+    const bool overflow = __builtin_sub_overflow(a.low, b.high, &out.low) || __builtin_sub_overflow(a.high, b.low, &out.high);
     return overflow || is_everything(absolute(i, out)) ? everything : out;
 }
 
