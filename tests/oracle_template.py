@@ -3,7 +3,7 @@
     oracle_template.py MODEL OUT
 
 The templates: that of the GGUF file MODEL; for "-" some in the style of well-known models, small ones for single rules, and
-thousands of random ones, right and wrong. OUT: count, then cases: template, bos token ("" for none), prompt flag, messages
+many random ones, right and wrong. OUT: count, then cases: template, bos token ("" for none), prompt flag, messages
 (role, content), whether it succeeds, what it writes or why it fails. Strings with their length in front; 32-bit integers. Exit status 3: a
 package is missing.
 """
@@ -283,7 +283,7 @@ def environment():
 
 
 def main():
-    rng = random.Random(104)
+    rng = random.Random(7)
     env = environment()
     talks = [
         [("user", "Hello, who are you?")],
@@ -304,7 +304,7 @@ def main():
     cases = [(t, talk, prompt) for t in templates for talk in talks for prompt in (False, True)]
     generator = Generator(rng)
     if sys.argv[1] == "-":
-        cases += [(BEGIN + generator.body(3), rng.choice(talks), rng.randrange(2)) for _ in range(4000)]
+        cases += [(BEGIN + generator.body(3), rng.choice(talks), rng.randrange(2)) for _ in range(1500)]
 
     out = bytearray(struct.pack("<I", len(cases)))
 

@@ -11,6 +11,9 @@
 #include <math.h>
 #include <stddef.h>
 #include <stdint.h>
+#if defined __x86_64__
+#include <immintrin.h>
+#endif
 
 #define MT_FN static inline __attribute__((unused))
 #define MT_INLINE static inline __attribute__((unused, always_inline))
@@ -283,24 +286,31 @@ MT_FN void mt_put_bits(void *data, int64_t i, int bits, uint32_t code) {
     p[first] = (uint8_t)((p[first] & ~mask) | value);
     if (last != first) p[last] = (uint8_t)((p[last] & ~(mask >> 8)) | value >> 8);
 }
+/* The `bytes` <= 8 bytes at p as a number. */
+MT_INLINE uint64_t mt_get_bytes(const uint8_t *p, int bytes) {
+    uint64_t word = 0;
+    __builtin_memcpy(&word, p, (size_t)bytes);
+    return word;
+}
 /* `count` codes from element `first` on, one a byte. */
 MT_FN void mt_unpack(const void *data, int64_t first, int64_t count, int bits, uint8_t *out) {
+    const uint64_t ones = 0x0101010101010101u;
     int64_t i = 0;
-    const uint8_t *p = (const uint8_t *)data;
-    if (bits == 4 && !(first & 1))
-        MT_VECTORISE
-        for (; i < count >> 1; i++) {
-            const uint8_t two = p[(first >> 1) + i];
-            out[2 * i] = two & 15;
-            out[2 * i + 1] = two >> 4;
+    if (!(first & 7)) { /* eight elements at a time, from `bits` bytes */
+        const uint8_t *p = (const uint8_t *)data + (first >> 3) * bits;
+        for (; i + 8 <= count; i += 8, p += bits) {
+            uint64_t word = 0, spread = 0;
+            for (int b = 0; b < bits; b++) word |= (uint64_t)p[b] << 8 * b;
+#if defined __BMI2__
+            spread = _pdep_u64(word, ones * ((1u << bits) - 1));
+#else
+            for (int e = 0; e < 8; e++) spread |= (word >> e * bits & ((1u << bits) - 1)) << 8 * e;
+#endif
+            __builtin_memcpy(out + i, &spread, 8);
         }
-    else if (!(first & 7)) /* eight elements at a time, from `bits` bytes */
-        for (; i < count >> 3; i++) {
-            uint64_t eight = 0;
-            for (int b = 0; b < bits; b++) eight |= (uint64_t)p[((first >> 3) + i) * bits + b] << 8 * b;
-            for (int e = 0; e < 8; e++) out[8 * i + e] = eight >> e * bits & ((1u << bits) - 1);
-        }
-    for (i *= bits == 4 && !(first & 1) ? 2 : 8; i < count; i++) out[i] = (uint8_t)mt_get_bits(data, first + i, bits);
+    }
+    (void)ones;
+    for (; i < count; i++) out[i] = (uint8_t)mt_get_bits(data, first + i, bits);
 }
 /* `bits` <= 32 bits from bit `at` on. */
 MT_FN uint32_t mt_get_code(const uint8_t *p, int at, int bits) {

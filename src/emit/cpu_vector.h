@@ -7,14 +7,10 @@
 #ifndef CPU_VECTOR_H
 #define CPU_VECTOR_H
 
-#if defined __x86_64__ || defined __i386__
-#include <immintrin.h>
-#endif
-
-#if defined __AVX512F__ && defined __AVX512BW__ && defined __AVX512DQ__
+#if defined __x86_64__ && defined __AVX512F__ && defined __AVX512BW__ && defined __AVX512DQ__
 #define MT_LANES 16
 #define MT_M(name) _mm512_##name
-#elif defined __AVX2__
+#elif defined __x86_64__ && defined __AVX2__
 #define MT_LANES 8
 #define MT_M(name) _mm256_##name
 #else
@@ -79,6 +75,43 @@ MT_INLINE mt_ivec mt_load_u16(const uint8_t *p) {
     return v;
 #endif
 }
+/* l, l + 1, ... */
+MT_INLINE mt_ivec mt_lane(int l) {
+    mt_ivec v;
+    for (int i = 0; i < MT_LANES; i++) v[i] = l + i;
+    return v;
+}
+/* Lanes l and on of sixteen elements of `bits` < 8 bits that follow each other from p on. */
+MT_INLINE mt_ivec mt_load_bits(const uint8_t *p, int bits, int l) {
+    const mt_ivec lane = mt_lane(l), zero = {0};
+    mt_ivec word, shift;
+    if (bits <= 2) {
+        word = zero + (int32_t)(bits == 1 ? mt_get16(p) : mt_get32(p));
+        shift = lane * bits;
+    } else {
+        const uint64_t low = mt_get_bytes(p, bits), high = mt_get_bytes(p + bits, bits); /* eight elements each */
+        if (bits <= 4) {
+            word = mt_iselect((mt_ivec)(lane < 8), zero + (int32_t)low, zero + (int32_t)high);
+            shift = (lane & 7) * bits;
+        } else {
+            const mt_ivec a = mt_iselect((mt_ivec)(lane < 4), zero + (int32_t)low, zero + (int32_t)(low >> 4 * bits));
+            const mt_ivec b = mt_iselect((mt_ivec)(lane < 12), zero + (int32_t)high, zero + (int32_t)(high >> 4 * bits));
+            word = mt_iselect((mt_ivec)(lane < 8), a, b);
+            shift = (lane & 3) * bits;
+        }
+    }
+    return (mt_ivec)((mt_uvec)word >> (mt_uvec)shift) & ((1 << bits) - 1);
+}
+/* Lanes l and on of sixteen: eight bytes from p, and eight from q. */
+MT_INLINE mt_ivec mt_load_halves(const uint8_t *p, const uint8_t *q, int l) {
+#if MT_LANES == 16
+    (void)l;
+    return (mt_ivec)_mm512_cvtepu8_epi32(_mm_unpacklo_epi64(_mm_loadl_epi64((const __m128i *)p), _mm_loadl_epi64((const __m128i *)q)));
+#else
+    return mt_load_u8(l < 8 ? p + l : q + l - 8);
+#endif
+}
+MT_INLINE mt_ivec mt_halves(int a, int b, int l) { return mt_iselect((mt_ivec)(mt_lane(l) < 8), (mt_ivec){0} + a, (mt_ivec){0} + b); }
 MT_INLINE mt_ivec mt_load_i16(const uint8_t *p) { return (mt_load_u16(p) ^ 0x8000) - 0x8000; }
 MT_INLINE mt_ivec mt_load_i32(const void *p) { mt_ivec v; __builtin_memcpy(&v, p, sizeof v); return v; }
 MT_INLINE mt_vec mt_load_bf16(const uint8_t *p) { return (mt_vec)(mt_load_u16(p) << 16); }

@@ -2,8 +2,8 @@
  *
  * A block is decoded in chunks of 16 elements. Within a chunk the element's index is known, so every index expression is computed here,
  * for all 16 lanes, and only its pattern is left: the same for all lanes (a scalar, hoisted), bytes that follow each other with one
- * shift (a vector load, a shift, a mask), elements of less than a byte that follow each other (unpacked first). What has no
- * pattern is spelled out lane by lane. The chunk is then one expression of vectors, in the order of operations of the declaration;
+ * shift, in one run or two (a vector load, a shift, a mask), elements of less than a byte that follow each other. What has no pattern
+ * is spelled out lane by lane. The chunk is then one expression of vectors, in the order of operations of the declaration;
  * a product and a sum are fused only where the product is exact, which counting significant bits shows. */
 #include "emit/emit_internal.h"
 #include "tile/format.h"
@@ -32,7 +32,6 @@ typedef struct decoder {
     text *out;
     const char **names;   /* scalars that have been declared: "type expression", name, ... */
     size_t name_count, name_capacity;
-    bool *unpacked;       /* by field */
     int first;            /* the chunk's first element */
     int spelled;          /* counts arrays of spelled-out lanes */
 } decoder;
@@ -236,40 +235,43 @@ static const char *operand_text(decoder *d, const tile_node *n, const lanes *v) 
     return v->kind == LANES_KNOWN ? literal(d->memory, n, v->v[0]) : named(d, is_float(n) ? "float" : "int32_t", v->text, NULL);
 }
 
-/* A field at indices that are a[0], a[0] + step, ... */
-static lanes field_vector(decoder *d, const tile_node *n, int start, int step) {
+/* The codes of a vector as values of the field's type. */
+static lanes decoded_codes(decoder *d, const tile_node *n, const char *code) {
+    const tile_scalar t = d->format->body->fields[n->index].type->scalar;
+    if (t.kind == TILE_FLOAT)
+        return vector(arena_printf(d->memory, "mt_vfloat(%s, %d, %d, %s)", code, t.exponent, t.mantissa,
+                                   t.special == TILE_IEEE ? "MT_IEEE" : t.special == TILE_NAN ? "MT_NAN" : "MT_FINITE"));
+    if (t.kind == TILE_INT) code = arena_printf(d->memory, "((%s ^ %d) - %d)", code, 1 << (t.bits - 1), 1 << (t.bits - 1));
+    return vector(code);
+}
+
+/* A field at the indices start, start + step, ... of all lanes; the second half may begin elsewhere, at `half`. */
+static lanes field_vector(decoder *d, const tile_node *n, int start, int half, int step) {
     arena *m = d->memory;
     const tile_field *f = &d->format->body->fields[n->index];
     const tile_scalar t = f->type->scalar;
     const int at = f->bit_offset + start * t.bits, shift = at % 8, stride = t.bits * step;
-    const char *code = NULL;
+    const int at_half = f->bit_offset + half * t.bits, shift_half = at_half % 8;
+    const bool straight = half == start + 8 * step;
     if (t.kind == TILE_BOOL || t.is_unsigned) return spelled_out(d, n);
-    if (stride == t.bits && t.bits >= 16 && shift == 0) {
+    if (straight && step == 1 && t.bits >= 16 && shift == 0) {
         if (t.bits == 32) return vector(arena_printf(m, is_float(n) ? "mt_load((const float *)(p + %d) + l)" : "mt_load_i32(p + %d + 4 * l)", at / 8));
         const char *load = t.kind == TILE_INT ? "i16" : t.kind == TILE_UINT ? "u16" : t.exponent == 8 ? "bf16" : "f16";
         return vector(arena_printf(m, "mt_load_%s(p + %d + 2 * l)", load, at / 8));
     }
-    if (stride == 8 && shift + t.bits <= 8) { /* one byte an element, one shift for all */
-        if (t.bits == 8 && t.kind == TILE_INT) return vector(arena_printf(m, "mt_load_i8(p + %d + l)", at / 8));
-        code = arena_printf(m, "mt_load_u8(p + %d + l)", at / 8);
-        if (shift) code = arena_printf(m, "%s >> %d", code, shift);
-        if (t.bits < 8 && shift + t.bits < 8) code = arena_printf(m, "(%s & %d)", code, (1 << t.bits) - 1);
-        else if (shift) code = arena_printf(m, "(%s)", code);
-    } else if (step == 1 && t.bits < 8 && f->bit_offset % 8 == 0) {
-        const char *name = arena_printf(m, "%s_codes", f->name);
-        if (!d->unpacked[n->index]) {
-            d->unpacked[n->index] = true;
-            text_printf(d->out, "    uint8_t %s[%d];\n", name, f->count);
-            text_printf(d->out, "    mt_unpack(p + %d, 0, %d, %d, %s);\n", f->bit_offset / 8, f->count, t.bits, name);
-        }
-        code = arena_printf(m, "mt_load_u8(%s + %d + l)", name, start);
-    } else
-        return spelled_out(d, n);
-    if (t.kind == TILE_FLOAT)
-        return vector(arena_printf(m, "mt_vfloat(%s, %d, %d, %s)", code, t.exponent, t.mantissa,
-                                   t.special == TILE_IEEE ? "MT_IEEE" : t.special == TILE_NAN ? "MT_NAN" : "MT_FINITE"));
-    if (t.kind == TILE_INT) code = arena_printf(m, "((%s ^ %d) - %d)", code, 1 << (t.bits - 1), 1 << (t.bits - 1));
-    return vector(code);
+    if (stride == 8 && shift + t.bits <= 8 && shift_half + t.bits <= 8) { /* one byte an element, one shift for all or for each half */
+        if (straight && t.bits == 8 && t.kind == TILE_INT) return vector(arena_printf(m, "mt_load_i8(p + %d + l)", at / 8));
+        const char *code = straight ? arena_printf(m, "mt_load_u8(p + %d + l)", at / 8)
+                                    : arena_printf(m, "mt_load_halves(p + %d, p + %d, l)", at / 8, at_half / 8);
+        if (shift != shift_half) code = arena_printf(m, "%s >> mt_halves(%d, %d, l)", code, shift, shift_half);
+        else if (shift) code = arena_printf(m, "%s >> %d", code, shift);
+        if (t.bits < 8 && !(shift == shift_half && shift + t.bits == 8)) code = arena_printf(m, "(%s & %d)", code, (1 << t.bits) - 1);
+        else if (shift || shift_half) code = arena_printf(m, "(%s)", code);
+        return decoded_codes(d, n, code);
+    }
+    if (straight && step == 1 && t.bits < 8 && shift == 0)
+        return decoded_codes(d, n, arena_printf(m, "mt_load_bits(p + %d, %d, l)", at / 8, t.bits));
+    return spelled_out(d, n);
 }
 
 static lanes evaluate(decoder *d, const tile_node *n);
@@ -278,11 +280,11 @@ static lanes field(decoder *d, const tile_node *n) {
     const lanes index = evaluate(d, n->a);
     if (index.kind == LANES_SAME) return (lanes){.kind = LANES_SAME, .text = scalar_text(d, n, d->first)};
     if (index.kind == LANES_VECTOR) return spelled_out(d, n);
-    const int step = index.v[1].i - index.v[0].i;
-    for (int l = 1; l < LANES; l++)
-        if (index.v[l].i - index.v[l - 1].i != step) return spelled_out(d, n);
-    if (step == 0) return (lanes){.kind = LANES_SAME, .text = scalar_text(d, n, d->first)};
-    return step > 0 ? field_vector(d, n, index.v[0].i, step) : spelled_out(d, n);
+    const int start = index.v[0].i, half = index.v[LANES / 2].i, step = index.v[1].i - start;
+    for (int l = 0; l < LANES; l++)
+        if (index.v[l].i != (l < LANES / 2 ? start + l * step : half + (l - LANES / 2) * step)) return spelled_out(d, n);
+    if (step == 0 && start == half) return (lanes){.kind = LANES_SAME, .text = scalar_text(d, n, d->first)};
+    return step > 0 ? field_vector(d, n, start, half, step) : spelled_out(d, n);
 }
 
 static lanes select_lanes(decoder *d, const tile_node *n) {
@@ -384,7 +386,6 @@ static lanes evaluate(decoder *d, const tile_node *n) {
 
 static void decode_block(emit_unit *u, const tile_format *f, const char *name) {
     decoder d = {.memory = u->memory, .format = f, .out = u->codecs};
-    d.unpacked = ARENA_ARRAY(u->memory, (size_t)f->body->field_count, bool);
     text_printf(u->codecs, "MT_INLINE void mt_decode_%s(const uint8_t *restrict p, float *restrict out) {\n", name);
     const tile_node *value = f->body->value;
     for (; d.first + LANES <= f->block; d.first += LANES) {

@@ -177,6 +177,8 @@ static sched_group *make_group(sched *s, uint32_t node, raw_group *r, bool write
     g->member_begin[g->class_count] = r->used;
     /* the hull, and whether the classes' volumes add up to it; depend.c finds out whether they overlap */
     int64_t sum = 0;
+    g->tiles = writes;
+    for (int d = 0; d < r->rank; d++) g->tiles &= g->live[d] < 0;
     memcpy(g->hull, g->bounds, 2 * (size_t)r->rank * sizeof(int64_t));
     for (uint32_t c = 0; c < g->class_count; c++) {
         const int64_t *b = g->bounds + c * 2 * (size_t)r->rank;
@@ -184,10 +186,9 @@ static sched_group *make_group(sched *s, uint32_t node, raw_group *r, bool write
             g->hull[2 * d] = min_i64(g->hull[2 * d], b[2 * d]);
             g->hull[2 * d + 1] = max_i64(g->hull[2 * d + 1], b[2 * d + 1]);
         }
-        if (__builtin_add_overflow(sum, volume(r->rank, b), &sum)) sum = -1;
+        g->tiles = g->tiles && !__builtin_add_overflow(sum, volume(r->rank, b), &sum);
     }
-    g->tiles = writes && sum == volume(r->rank, g->hull);
-    for (int d = 0; d < r->rank; d++) g->tiles &= g->live[d] < 0;
+    g->tiles = g->tiles && sum == volume(r->rank, g->hull);
     return g;
 }
 

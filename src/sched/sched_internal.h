@@ -112,7 +112,7 @@ typedef struct sched {
     sched_segment *segments; size_t segment_count, segment_capacity;
     int64_t *offset;             /* by tensor, -1 without a slot */
     sched_u32s *slot_sets;       /* by tensor: whole sets that its accesses must follow, because they used its bytes before */
-    int64_t slot_bytes, slot_goal;
+    int64_t slot_bytes, slot_least; /* of the memory; of the temporaries that live at one time, at most */
 
     /* barrier.c */
     uint32_t *arrivals; size_t barrier_count, barrier_capacity; /* by barrier */

@@ -85,14 +85,14 @@ void sched_slot_begin(sched *s) {
     for (size_t i = 0; i < count; i++) s->news[next[s->first_use[order[i].tensor]]++] = order[i].tensor;
     int64_t living = 0, most = 0;
     for (uint32_t n = 0; n < s->node_count; n++) most = max_i64(most, living += change[n]);
-    s->slot_goal = most + most / 4;
+    s->slot_least = most;
 }
 
 /* ---- choosing a place ---- */
 
 typedef struct place {
     int64_t begin;
-    int64_t end;     /* of the memory with it, at least slot_goal */
+    int64_t end;     /* of the memory with it */
     bool soon;       /* one of the nodes to wait for is so near that it may still be running */
     uint32_t waits;  /* nodes to wait for that are not known to be finished */
     int64_t spare;   /* what it leaves of its gap */
@@ -109,9 +109,12 @@ static void add_waits(const sched *s, int tensor, uint32_t node, place *p) {
         }
 }
 
-static bool better(const place *a, const place *b) {
-    if (a->end != b->end) return a->end < b->end;
+/* Memory is worth saving from twice of what must be on; up to that it is spent to run freely, and up to a quarter more to wait less. */
+static bool better(const sched *s, const place *a, const place *b) {
+    const int64_t many = 2 * s->slot_least, some = s->slot_least + s->slot_least / 4;
+    if (max_i64(a->end, many) != max_i64(b->end, many)) return a->end < b->end;
     if (a->soon != b->soon) return b->soon;
+    if (max_i64(a->end, some) != max_i64(b->end, some)) return a->end < b->end;
     if (a->waits != b->waits) return a->waits < b->waits;
     if (a->spare != b->spare) return a->spare < b->spare;
     return a->begin < b->begin;
@@ -121,7 +124,7 @@ static bool better(const place *a, const place *b) {
 static place judge(const sched *s, uint32_t node, size_t first, size_t last, int64_t begin, int64_t end, int64_t size) {
     const int64_t gap_begin = first < last ? s->segments[first].begin : s->slot_bytes;
     const int64_t growth = begin + size - s->slot_bytes;
-    place p = {.begin = begin, .end = max_i64(s->slot_goal, begin + size)};
+    place p = {.begin = begin, .end = max_i64(s->slot_bytes, begin + size)};
     p.spare = growth > 0 ? growth : min_i64(end, s->slot_bytes) - gap_begin - size;
     for (size_t k = first; k < last; k++)
         if (s->segments[k].begin < begin + size && begin < s->segments[k].end)
@@ -143,7 +146,7 @@ static place choose(const sched *s, uint32_t node, int64_t size) {
             const int64_t begin = i < last ? s->segments[i].begin : open ? s->slot_bytes : end - size;
             if (end - size < begin) continue;
             const place p = judge(s, node, first, last, begin, end, size);
-            if (better(&p, &best)) best = p;
+            if (better(s, &p, &best)) best = p;
         }
         first = last;
     }
