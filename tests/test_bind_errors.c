@@ -148,7 +148,7 @@ static void test_refused_expressions(void **state) {
         refuse(cases[i][0], cases[i][1]);
     refuse("v = u8(@300)", "300 does not fit in u8");
     refuse("v = @reshape(x[m], 8, 1, 1, 1, 1, 1)", "reshape takes 2 to 6 arguments, not 7");
-    refuse("v = concat(x[m : +4], m3@[m], x[0 : +4]@[0 : +3], axis = 1)",
+    refuse("v = concat(x[m : +4], m3[m], x[0 : +4]@[0 : +3], axis = 1)",
            "concat along axis 1 needs equal types and equal other extents, not f32[4, 8] and f32[3, 8]");
     refuse("v = u64(@1e19)", "1e+19 is too large for a constant: at most 2^63 - 1");
     refuse("v = iota(1 @<< 25)", "a tile's extent is 33554432; expected 1 to 16777216");
@@ -196,9 +196,9 @@ static void test_refused_slices(void **state) {
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++)
         refuse(cases[i][0], cases[i][1]);
-    refuse("v = x[m, 0]@[0]", "this tile has 0 dimensions, and this is one item more");
-    refuse("v = x[@x[0, 0]]", "an index must be a scalar of type i64 or i32, not f32");
-    refuse("v = x@[m : +16777216]", "a tile of shape [16777216, 8] is too large: at most 16777216 elements");
+    refuse("v = x[m, 0][@0]", "this tile has 0 dimensions, and this is one item more");
+    refuse("v = x[x@[0, 0]]", "an index must be a scalar of type i64 or i32, not f32");
+    refuse("v = @x[m : +16777216]", "a tile of shape [16777216, 8] is too large: at most 16777216 elements");
     assert_int_equal(failures, 0);
 
     /* Starts that are multiples of the block, and can be seen to be. */

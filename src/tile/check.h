@@ -128,7 +128,7 @@ tile_node *check_settle(check *c, tile_node *n);
  * division by zero are reported, and *failed is set. */
 tile_node *check_fold(check *c, ast_place at, tile_operator op, const tile_node *a, const tile_node *b, bool *failed);
 /* The constant n as a `type`; NULL when it is to be converted at run time or, for a literal, after an error. */
-tile_node *check_fold_cast(check *c, ast_place at, const tile_node *n, const tile_format *type);
+tile_node *check_fold_cast(check *c, const tile_node *n, const tile_format *type);
 
 /* An operation on integers or bools. False when the result does not fit in 64 bits, or op is not one of theirs. No divisor may
  * be 0; shift counts are 0 to 63. */

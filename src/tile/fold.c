@@ -164,8 +164,9 @@ tile_node *check_fold(check *c, ast_place at, tile_operator op, const tile_node 
     return n;
 }
 
-tile_node *check_fold_cast(check *c, ast_place at, const tile_node *n, const tile_format *type) {
+tile_node *check_fold_cast(check *c, const tile_node *n, const tile_format *type) {
     if (n->kind != TILE_CONST) return NULL;
+    const ast_place at = check_place(n);
     const bool literal = check_is_literal(n);
     tile_node *out = constant(c, at, n->type);
     out->value = n->value;

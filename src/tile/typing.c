@@ -163,7 +163,7 @@ static tile_node *cast(check *c, ast_place at, tile_node *n, const tile_format *
         REPORT(c, at, "the block format %s can be cast to f32 only: write %s(f32(x))", n->type->name, type->name);
         return NULL;
     }
-    tile_node *out = check_fold_cast(c, at, n, type);
+    tile_node *out = check_fold_cast(c, n, type);
     if (out || check_is_literal(n)) return out;
     out = check_node(c, at, TILE_CAST, type, &n->shape);
     out->a = n;
