@@ -1,6 +1,6 @@
-/* Runs a tile program for its indices alone: a small interpreter executes the integer arithmetic of an op at a grid point, with
- * given live values, and notes every element that is touched. What is in memory is made up from a seed; so are comparisons of
- * floats. It shares no code with what it checks; it knows only tile.h. */
+/* Runs a tile program for its indices alone: a small interpreter executes the integer arithmetic of an op at a grid
+ * point, with given live values, and notes every element that is touched. What is in memory is made up from a seed; so
+ * are comparisons of floats. It shares no code with what it checks; it knows only tile.h. */
 #ifndef ACCESS_ORACLE_H
 #define ACCESS_ORACLE_H
 
@@ -24,7 +24,7 @@ typedef struct world {
     const tile_op *op;
     const int64_t *index;
     int64_t live[TILE_PARAMS];
-    uint64_t seed;             /* of what is in memory */
+    uint64_t seed; /* of what is in memory */
     int64_t loops[64];
     int64_t *variables[64];
     hull reads[TILE_PARAMS], writes[TILE_PARAMS];
@@ -146,7 +146,10 @@ static inline void touch(world *w, const tile_access *a, hull *h, int64_t **load
 }
 
 static inline int64_t reduce(tile_operator op, int64_t a, int64_t b) {
-    return op == TILE_SUM ? (int64_t)((uint64_t)a + (uint64_t)b) : op == TILE_REDUCE_MAX ? (a > b ? a : b) : a < b ? a : b;
+    return op == TILE_SUM          ? (int64_t)((uint64_t)a + (uint64_t)b)
+           : op == TILE_REDUCE_MAX ? (a > b ? a : b)
+           : a < b                 ? a
+                                   : b;
 }
 
 static inline int64_t *eval(world *w, const tile_node *n) {
@@ -158,24 +161,36 @@ static inline int64_t *eval(world *w, const tile_node *n) {
     case TILE_CONST: out[0] = is_float(n->type) ? 0 : n->value.i; break;
     case TILE_GRID: out[0] = w->index[n->index]; break;
     case TILE_LOOP: out[0] = w->loops[n->index]; break;
-    case TILE_EXTENT: out[0] = w->instance->tensor[w->op->params[w->op->extent_source[n->index].param].ordinal].extent[w->op->extent_source[n->index].dimension]; break;
+    case TILE_EXTENT:
+        out[0] = w->instance->tensor[w->op->params[w->op->extent_source[n->index].param].ordinal]
+                     .extent[w->op->extent_source[n->index].dimension];
+        break;
     case TILE_LIVE: out[0] = w->live[w->op->params[n->index].ordinal]; break;
     case TILE_ARG: out[0] = is_float(n->type) ? 0 : w->instance->arg[w->op->params[n->index].ordinal].i; break;
     case TILE_VAR: memcpy(out, w->variables[n->index], (size_t)count * sizeof *out); break;
     case TILE_LOAD: touch(w, n->access, &w->reads[w->op->params[n->access->param].ordinal], &out, &n->shape); break;
     case TILE_ELEMENTWISE:
         for (int64_t i = 0; i < count; i++) {
-            if (float_operands) out[i] = !is_float(n->type) && mix(w->seed + (uint64_t)i + (uint64_t)n->line * 31 + (uint64_t)n->column) % 2; /* some bool */
-            else out[i] = wrap(compute(n->op, a[source(&n->a->shape, &n->shape, i)], b ? b[source(&n->b->shape, &n->shape, i)] : 0, n->type->bits), n->type);
+            if (float_operands)
+                out[i] = !is_float(n->type) &&
+                         mix(w->seed + (uint64_t)i + (uint64_t)n->line * 31 + (uint64_t)n->column) % 2; /* some bool */
+            else
+                out[i] = wrap(compute(n->op, a[source(&n->a->shape, &n->shape, i)],
+                                      b ? b[source(&n->b->shape, &n->shape, i)] : 0, n->type->bits),
+                              n->type);
         }
         if (float_operands) w->flops += count;
         break;
     case TILE_SELECT:
         for (int64_t i = 0; i < count; i++)
-            out[i] = a[source(&n->a->shape, &n->shape, i)] ? b[source(&n->b->shape, &n->shape, i)] : c[source(&n->c->shape, &n->shape, i)];
+            out[i] = a[source(&n->a->shape, &n->shape, i)] ? b[source(&n->b->shape, &n->shape, i)]
+                                                           : c[source(&n->c->shape, &n->shape, i)];
         break;
     case TILE_CAST:
-        for (int64_t i = 0; i < count; i++) out[i] = is_float(n->type) ? 0 : wrap(float_operands ? (int64_t)(mix(w->seed + (uint64_t)i) % 9) : a[i], n->type);
+        for (int64_t i = 0; i < count; i++)
+            out[i] = is_float(n->type)
+                         ? 0
+                         : wrap(float_operands ? (int64_t)(mix(w->seed + (uint64_t)i) % 9) : a[i], n->type);
         break;
     case TILE_REDUCE: {
         int64_t inner = 1, extent = n->a->shape.extent[n->index];
@@ -196,7 +211,8 @@ static inline int64_t *eval(world *w, const tile_node *n) {
     case TILE_DOT: w->flops += 2 * n->shape.extent[0] * n->shape.extent[1] * n->a->shape.extent[1]; break;
     case TILE_TRANSPOSE: {
         const int64_t rows = n->shape.extent[n->shape.rank - 2], columns = n->shape.extent[n->shape.rank - 1];
-        for (int64_t i = 0; i < count; i++) out[i] = a[i / (rows * columns) * rows * columns + i % columns * rows + i / columns % rows];
+        for (int64_t i = 0; i < count; i++)
+            out[i] = a[i / (rows * columns) * rows * columns + i % columns * rows + i / columns % rows];
         break;
     }
     case TILE_RESHAPE: memcpy(out, a, (size_t)count * sizeof *out); break;

@@ -1,5 +1,6 @@
-/* For tests of bound programs: a walker that knows the rules of tile.h on its own and checks an op as a tree, and ways to bind a
- * text. Every op that is bound here is also printed, bound again from what was printed, and bound again from its own text. */
+/* For tests of bound programs: a walker that knows the rules of tile.h on its own and checks an op as a tree, and ways
+ * to bind a text. Every op that is bound here is also printed, bound again from what was printed, and bound again from
+ * its own text. */
 #ifndef BOUND_OP_H
 #define BOUND_OP_H
 
@@ -26,7 +27,9 @@ typedef struct seen {
 
 static inline bool is(const tile_format *f, const char *name) { return !strcmp(f->name, name); }
 static inline bool is_block(const tile_format *f) { return f->body != NULL; }
-static inline bool is_arithmetic(const tile_format *f) { return is(f, "f32") || is(f, "f64") || is(f, "i32") || is(f, "u32") || is(f, "i64"); }
+static inline bool is_arithmetic(const tile_format *f) {
+    return is(f, "f32") || is(f, "f64") || is(f, "i32") || is(f, "u32") || is(f, "i64");
+}
 
 static inline void check_node(seen *s, const tile_node *n);
 
@@ -52,8 +55,10 @@ static inline void check_access(seen *s, const tile_access *a, const tile_shape 
             assert_int_equal(i->start->kind, TILE_CONST);
             assert_true(i->start->value.i >= 0 && i->start->value.i + i->size <= parted->extent[d]);
         }
-        if (i->kind == TILE_ITEM_POINT) assert_int_equal(i->size, 1);
-        else assert_int_equal(shape->extent[rank++], i->size);
+        if (i->kind == TILE_ITEM_POINT)
+            assert_int_equal(i->size, 1);
+        else
+            assert_int_equal(shape->extent[rank++], i->size);
     }
     assert_int_equal(rank, shape->rank);
     if (parted) {
@@ -74,7 +79,8 @@ static inline int64_t stretched(const tile_shape *a, const tile_shape *b, int d)
 
 static inline void check_broadcast(const tile_node *n, const tile_node *a, const tile_node *b) {
     assert_int_equal(n->shape.rank, a->shape.rank > b->shape.rank ? a->shape.rank : b->shape.rank);
-    for (int d = 0; d < n->shape.rank; d++) assert_int_equal(n->shape.extent[n->shape.rank - 1 - d], stretched(&a->shape, &b->shape, d));
+    for (int d = 0; d < n->shape.rank; d++)
+        assert_int_equal(n->shape.extent[n->shape.rank - 1 - d], stretched(&a->shape, &b->shape, d));
 }
 
 static inline void assert_fits(const tile_shape *small, const tile_shape *wide) {
@@ -90,14 +96,16 @@ static inline void assert_same_shape(const tile_shape *a, const tile_shape *b) {
 static inline void check_node(seen *s, const tile_node *n) {
     assert_non_null(n);
     assert_non_null(n->type);
-    assert_true(tile_format_scalar(n->type->name, strlen(n->type->name)) == n->type || is_block(n->type)); /* no literal types left */
+    assert_true(tile_format_scalar(n->type->name, strlen(n->type->name)) == n->type ||
+                is_block(n->type)); /* no literal types left */
     assert_true(n->shape.rank >= 0 && n->shape.rank <= TILE_RANK && n->line >= 1 && n->column >= 1);
     int64_t count = 1;
     for (int d = 0; d < n->shape.rank; d++) count *= n->shape.extent[d];
     assert_true(count >= 1 && count <= 1 << 24);
     assert_int_equal(tile_shape_count(&n->shape), count);
     if (is_block(n->type))
-        assert_true(n->kind == TILE_LOAD || n->kind == TILE_TRANSPOSE || n->kind == TILE_RESHAPE || n->kind == TILE_PART || n->kind == TILE_VAR);
+        assert_true(n->kind == TILE_LOAD || n->kind == TILE_TRANSPOSE || n->kind == TILE_RESHAPE ||
+                    n->kind == TILE_PART || n->kind == TILE_VAR);
     if (n->a) check_node(s, n->a);
     if (n->b) check_node(s, n->b);
     if (n->c) check_node(s, n->c);
@@ -125,7 +133,8 @@ static inline void check_node(seen *s, const tile_node *n) {
         check_access(s, n->access, &n->shape, NULL);
         break;
     case TILE_ELEMENTWISE: {
-        const bool compares = n->op >= TILE_EQ && n->op <= TILE_GE, logical = n->op == TILE_AND || n->op == TILE_OR || n->op == TILE_NOT;
+        const bool compares = n->op >= TILE_EQ && n->op <= TILE_GE,
+                   logical = n->op == TILE_AND || n->op == TILE_OR || n->op == TILE_NOT;
         assert_int_equal(n->b != NULL, n->op >= TILE_ADD);
         if (n->b) {
             assert_ptr_equal(n->a->type, n->b->type);
@@ -133,9 +142,12 @@ static inline void check_node(seen *s, const tile_node *n) {
         } else {
             assert_same_shape(&n->shape, &n->a->shape);
         }
-        if (compares || logical) assert_string_equal(n->type->name, "bool");
-        else assert_ptr_equal(n->type, n->a->type);
-        assert_true(logical ? is(n->a->type, "bool") : is_arithmetic(n->a->type) || (compares && is(n->a->type, "bool")));
+        if (compares || logical)
+            assert_string_equal(n->type->name, "bool");
+        else
+            assert_ptr_equal(n->type, n->a->type);
+        assert_true(logical ? is(n->a->type, "bool")
+                            : is_arithmetic(n->a->type) || (compares && is(n->a->type, "bool")));
         break;
     }
     case TILE_SELECT:
@@ -154,13 +166,17 @@ static inline void check_node(seen *s, const tile_node *n) {
         if (is_block(n->a->type)) assert_string_equal(n->type->name, "f32");
         break;
     case TILE_REDUCE:
-        for (int d = 0; d < n->shape.rank; d++) assert_int_equal(n->shape.extent[d], d == n->index ? 1 : n->a->shape.extent[d]);
+        for (int d = 0; d < n->shape.rank; d++)
+            assert_int_equal(n->shape.extent[d], d == n->index ? 1 : n->a->shape.extent[d]);
         assert_true(is_arithmetic(n->a->type));
-        if (n->op == TILE_ARGMAX) assert_string_equal(n->type->name, "i32");
-        else assert_ptr_equal(n->type, n->a->type);
+        if (n->op == TILE_ARGMAX)
+            assert_string_equal(n->type->name, "i32");
+        else
+            assert_ptr_equal(n->type, n->a->type);
         break;
     case TILE_DOT:
-        assert_true(n->shape.rank == 2 && n->a->shape.rank == 2 && n->b->shape.rank == 2 && n->a->shape.extent[1] == n->b->shape.extent[0]);
+        assert_true(n->shape.rank == 2 && n->a->shape.rank == 2 && n->b->shape.rank == 2 &&
+                    n->a->shape.extent[1] == n->b->shape.extent[0]);
         assert_true(n->shape.extent[0] == n->a->shape.extent[0] && n->shape.extent[1] == n->b->shape.extent[1]);
         break;
     case TILE_TRANSPOSE:
@@ -209,7 +225,8 @@ static inline void check_statements(seen *s, const tile_statement *st) {
         case TILE_FOR:
             check_node(s, st->begin);
             check_node(s, st->end);
-            assert_true(is(st->begin->type, "i64") && is(st->end->type, "i64") && st->begin->shape.rank == 0 && st->end->shape.rank == 0);
+            assert_true(is(st->begin->type, "i64") && is(st->end->type, "i64") && st->begin->shape.rank == 0 &&
+                        st->end->shape.rank == 0);
             check_statements(s, st->body);
             break;
         case TILE_IF:
@@ -239,8 +256,8 @@ static inline void check_op(const tile_op *op) {
 
 /* ---- binding, and binding again ---- */
 
-static inline mt_status bind_text(arena *a, const tile_op **op, const char *source, const tile_constant *constants, size_t count,
-                           tile_diagnostics *d, mt_error *e) {
+static inline mt_status bind_text(arena *a, const tile_op **op, const char *source, const tile_constant *constants,
+                                  size_t count, tile_diagnostics *d, mt_error *e) {
     tile_file *f;
     mt_status status = tile_parse(&f, "t.tile", source, strlen(source), d, e);
     *op = NULL;
@@ -275,7 +292,8 @@ static inline void check_twice(const tile_op *op) {
         for (size_t k = 0; k < tile_file_format_count(f) && constants[i].type; k++)
             if (is(tile_file_format(f, k), constants[i].type->name)) constants[i].type = tile_file_format(f, k);
     }
-    if (tile_bind(a, &again, f, op->name, constants, (size_t)op->constant_count, &d, NULL)) fail_msg("%s\n%s", op->text, d.text.data);
+    if (tile_bind(a, &again, f, op->name, constants, (size_t)op->constant_count, &d, NULL))
+        fail_msg("%s\n%s", op->text, d.text.data);
     assert_true(op->hash.low == again->hash.low && op->hash.high == again->hash.high);
     assert_string_equal(op->text, again->text);
     char *shown_again = printed(again);
@@ -299,9 +317,9 @@ static inline void check_twice(const tile_op *op) {
 }
 
 #define HEAD                                                                                                           \
-    "tile t[N = 8, T = bf16, W = q8_0](x: in f32[M, N], h: in T[M, N], ids: in i32[M], w: in W[N, 64], g: inout f32[M, N], "  \
-    "gh: inout T[M, N], y: out f32[M, N], yi: out i32[M], u: in u8[M, N], big: in f64[M, N], e: arg f32, n: arg i32, pos: live i32, l: in i64[M], " \
-    "s8: in i8[M, N], m3: in f32[M, 4, N]) over (m in M, k in 4) {\n"
+    "tile t[N = 8, T = bf16, W = q8_0](x: in f32[M, N], h: in T[M, N], ids: in i32[M], w: in W[N, 64], "               \
+    "g: inout f32[M, N], gh: inout T[M, N], y: out f32[M, N], yi: out i32[M], u: in u8[M, N], big: in f64[M, N], "     \
+    "e: arg f32, n: arg i32, pos: live i32, l: in i64[M], s8: in i8[M, N], m3: in f32[M, 4, N]) over (m in M, k in 4) {\n"
 
 static inline const tile_op *bind_body(arena *a, const char *body) {
     text t = {0};

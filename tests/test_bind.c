@@ -1,5 +1,5 @@
-/* The binder: types and shapes of expressions, statements, folding, constants, what makes two ops the same, the library, limits
- * and hostile text. test_bind_errors.c has what is refused. */
+/* The binder: types and shapes of expressions, statements, folding, constants, what makes two ops the same, the
+ * library, limits and hostile text. test_bind_errors.c has what is refused. */
 #include "bound_op.h"
 
 /* ---- types and shapes ---- */
@@ -139,7 +139,8 @@ static void test_types(void **state) {
         if (strcmp(t.data, cases[i][1])) fail_msg("%s is %s, not %s", cases[i][0], t.data, cases[i][1]);
         t.length = 0;
         tile_print_node(&t, op, op->body->value);
-        if (cases[i][2] && strcmp(t.data, cases[i][2])) fail_msg("%s is printed as %s, not %s", cases[i][0], t.data, cases[i][2]);
+        if (cases[i][2] && strcmp(t.data, cases[i][2]))
+            fail_msg("%s is printed as %s, not %s", cases[i][0], t.data, cases[i][2]);
         text_free(&t);
         arena_free(a);
     }
@@ -148,23 +149,41 @@ static void test_types(void **state) {
 static void test_statements(void **state) {
     (void)state;
     arena *a = arena_new();
-    const tile_op *op = bind_body(a, "acc: f32[4, N] = 0\n"
-                                     "s: f32 = 1; t: T[N] = h[m]; q: W[8, 64] = w\n"
-                                     "for j in stream(ceil(M / 4)) {\n"
-                                     "    acc += x[j*4 : +4]\n"
-                                     "    acc *= 2; acc -= x[m]\n"
-                                     "    inner = j + 1\n"
-                                     "    if inner == 3 and k > 0 { s = e } else if pos > 2 { s = 0 } else { s = s * s }\n"
-                                     "}\n"
-                                     "for j in k .. ids[m] { acc = x[j] }\n"
-                                     "for i in 3 { inner = f32(i) * 2.0 > e }\n"
-                                     "g[m : +4] = acc; g[m] += 1; g[ids[0 : +4], 0] = s; gh[m, :] = t\n"
-                                     "yi[k] = 2; yi[k : +2] = iota(2); y[m] = f32(q[0, 0 : +8])");
-    static const char *const expected[] = {
-        "acc: f32[4, 8] = f32[4, 8](0.0)", "s: f32 = 1.0", "t: bf16[8] = h[m, :]", "q: q8_0[8, 64] = w[:, :]", "for j in stream(ceil(M / 4)) {",
-        "    acc = acc + x[j * 4 : +4, :]", "    acc = acc * 2.0", "    acc = acc - x[m, :]", "    inner: i64 = j + 1",
-        "    if inner == 3 and k > 0 {", "        s = e", "    } else {", "        if pos > 2 {", "            s = 0.0", "        } else {",
-        "            s = s * s", "        }", "    }", "}", "for j in k .. i64(ids[m]) {", "    acc = f32[4, 8](x[j, :])", "}"};
+    const tile_op *op =
+        bind_body(a, "acc: f32[4, N] = 0\n"
+                     "s: f32 = 1; t: T[N] = h[m]; q: W[8, 64] = w\n"
+                     "for j in stream(ceil(M / 4)) {\n"
+                     "    acc += x[j*4 : +4]\n"
+                     "    acc *= 2; acc -= x[m]\n"
+                     "    inner = j + 1\n"
+                     "    if inner == 3 and k > 0 { s = e } else if pos > 2 { s = 0 } else { s = s * s }\n"
+                     "}\n"
+                     "for j in k .. ids[m] { acc = x[j] }\n"
+                     "for i in 3 { inner = f32(i) * 2.0 > e }\n"
+                     "g[m : +4] = acc; g[m] += 1; g[ids[0 : +4], 0] = s; gh[m, :] = t\n"
+                     "yi[k] = 2; yi[k : +2] = iota(2); y[m] = f32(q[0, 0 : +8])");
+    static const char *const expected[] = {"acc: f32[4, 8] = f32[4, 8](0.0)",
+                                           "s: f32 = 1.0",
+                                           "t: bf16[8] = h[m, :]",
+                                           "q: q8_0[8, 64] = w[:, :]",
+                                           "for j in stream(ceil(M / 4)) {",
+                                           "    acc = acc + x[j * 4 : +4, :]",
+                                           "    acc = acc * 2.0",
+                                           "    acc = acc - x[m, :]",
+                                           "    inner: i64 = j + 1",
+                                           "    if inner == 3 and k > 0 {",
+                                           "        s = e",
+                                           "    } else {",
+                                           "        if pos > 2 {",
+                                           "            s = 0.0",
+                                           "        } else {",
+                                           "            s = s * s",
+                                           "        }",
+                                           "    }",
+                                           "}",
+                                           "for j in k .. i64(ids[m]) {",
+                                           "    acc = f32[4, 8](x[j, :])",
+                                           "}"};
     char *shown = printed(op), *line = strstr(shown, "{\n") + 2;
     for (size_t i = 0; i < COUNT_OF(expected); i++) {
         char *end = strchr(line, '\n');
@@ -187,7 +206,8 @@ static int64_t floored(int64_t a, int64_t b) {
 static void test_folding(void **state) {
     (void)state;
     /* Every operation on small numbers, each as the extent of a tile, 1000 added to keep it positive. */
-    static const char *const operators[] = {"+", "-", "*", "/", "%", "&", "|", "^", "==", "!=", "<", "<=", ">", ">=", "ceil", "min", "max"};
+    static const char *const operators[] = {
+        "+", "-", "*", "/", "%", "&", "|", "^", "==", "!=", "<", "<=", ">", ">=", "ceil", "min", "max"};
     for (size_t o = 0; o < COUNT_OF(operators); o++) {
         const char *op = operators[o];
         text body = {0};
@@ -214,43 +234,70 @@ static void test_folding(void **state) {
                 default: v = !strcmp(op, "min") ? (a < b ? a : b) : a > b ? a : b; break;
                 }
                 text_printf(&body, "v%d = iota(1000 + ", count);
-                if (!strcmp(op, "ceil")) text_printf(&body, "ceil(%d / %d))\n", a, b);
-                else if (op[0] == 'm') text_printf(&body, "%s(%d, %d))\n", op, a, b);
-                else if (strchr("=!<>", op[0])) text_printf(&body, "where(%d %s %d, 1, 0))\n", a, op, b);
-                else text_printf(&body, "(%d %s %d))\n", a, op, b);
+                if (!strcmp(op, "ceil"))
+                    text_printf(&body, "ceil(%d / %d))\n", a, b);
+                else if (op[0] == 'm')
+                    text_printf(&body, "%s(%d, %d))\n", op, a, b);
+                else if (strchr("=!<>", op[0]))
+                    text_printf(&body, "where(%d %s %d, 1, 0))\n", a, op, b);
+                else
+                    text_printf(&body, "(%d %s %d))\n", a, op, b);
                 expected[count++] = 1000 + v;
             }
         arena *a = arena_new();
         const tile_op *bound = bind_body(a, body.data);
         for (int i = 0; i < count; i++)
-            if (bound->variables[i].shape.extent[0] != expected[i]) fail_msg("%s, case %d: %" PRId64, op, i, bound->variables[i].shape.extent[0]);
+            if (bound->variables[i].shape.extent[0] != expected[i])
+                fail_msg("%s, case %d: %" PRId64, op, i, bound->variables[i].shape.extent[0]);
         arena_free(a);
         text_free(&body);
     }
-    static const struct { const char *source; int64_t value; } cases[] = {
-        {"1 << 3", 8}, {"-16 >> 2 & 15", 12}, {"abs(-7)", 7}, {"N * 2 - N / 3", 14}, {"where(N == 8 and not (N > 9 or false), 5, 6)", 5},
-        {"i32(7) * i32(3)", 21}, {"u32(7) / 2", 3}, {"9223372036854775807 - 9223372036854775800", 7},
-        {"max(min(3, 9), 2)", 3}, {"-(-9)", 9}, {"i32(2.5 + 0.6)", 3}, {"i32(1.0 / 3 * 9)", 3}, {"ceil(N / 3)", 3}, {"ceil(-N / 3) + 9", 7},
-        {"N % -3 + 9", 8}, {"where(1.5 > 1, 2, 3)", 2}, {"where(true == (N < 3), 2, 3)", 3}, {"(N | 1) ^ 2", 11}, {"2 - -3", 5},
-        {"where(-inf < 0, 4, 5)", 4}, {"i64(i32(5))", 5},
+    static const struct {
+        const char *source;
+        int64_t value;
+    } cases[] = {
+        {"1 << 3", 8},
+        {"-16 >> 2 & 15", 12},
+        {"abs(-7)", 7},
+        {"N * 2 - N / 3", 14},
+        {"where(N == 8 and not (N > 9 or false), 5, 6)", 5},
+        {"i32(7) * i32(3)", 21},
+        {"u32(7) / 2", 3},
+        {"9223372036854775807 - 9223372036854775800", 7},
+        {"max(min(3, 9), 2)", 3},
+        {"-(-9)", 9},
+        {"i32(2.5 + 0.6)", 3},
+        {"i32(1.0 / 3 * 9)", 3},
+        {"ceil(N / 3)", 3},
+        {"ceil(-N / 3) + 9", 7},
+        {"N % -3 + 9", 8},
+        {"where(1.5 > 1, 2, 3)", 2},
+        {"where(true == (N < 3), 2, 3)", 3},
+        {"(N | 1) ^ 2", 11},
+        {"2 - -3", 5},
+        {"where(-inf < 0, 4, 5)", 4},
+        {"i64(i32(5))", 5},
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         char body[256];
         snprintf(body, sizeof body, "v = iota(%s)", cases[i].source);
         arena *a = arena_new();
         const tile_op *op = bind_body(a, body);
-        if (op->variables[0].shape.extent[0] != cases[i].value) fail_msg("%s: %" PRId64, cases[i].source, op->variables[0].shape.extent[0]);
+        if (op->variables[0].shape.extent[0] != cases[i].value)
+            fail_msg("%s: %" PRId64, cases[i].source, op->variables[0].shape.extent[0]);
         arena_free(a);
     }
 }
 
 /* ---- constants, signatures, identity ---- */
 
-static const char sized[] = "// doc\n"
-                            "tile scale[N, T = bf16, BM = 16, BN = BM * 2, W = T, Q](x: in T[M, N], w: in W[N], q: in Q[M + 1, 2 * N], n: live i32,\n"
-                            "    y: out f32[M, N]) over (i in ceil(M / BM), j in ceil(n / 4))\n"
-                            "    tune { BM in 8, 16, BN * 2, 2 * N; N in 4 }\n"
-                            "{\n    y[i*BM : +BM] = f32(x[i*BM : +BM]) * f32(w)\n}\n";
+static const char sized[] =
+    "// doc\n"
+    "tile scale[N, T = bf16, BM = 16, BN = BM * 2, W = T, Q](x: in T[M, N], w: in W[N],\n"
+    "    q: in Q[M + 1, 2 * N], n: live i32,\n"
+    "    y: out f32[M, N]) over (i in ceil(M / BM), j in ceil(n / 4))\n"
+    "    tune { BM in 8, 16, BN * 2, 2 * N; N in 4 }\n"
+    "{\n    y[i*BM : +BM] = f32(x[i*BM : +BM]) * f32(w)\n}\n";
 
 static tile_file *parse(const char *source) {
     tile_file *f;
@@ -265,7 +312,8 @@ static void test_queries(void **state) {
     tile_constant k[TILE_CONSTANTS];
     assert_int_equal(tile_constants(f, "zz", k), -1);
     assert_int_equal(tile_constants(f, "scale", k), 6);
-    static const char *const names[] = {"N", "T", "BM", "BN", "W", "Q"}, *const types[] = {NULL, "bf16", NULL, NULL, "bf16", NULL};
+    static const char *const names[] = {"N", "T", "BM", "BN", "W", "Q"}, *const types[] = {NULL, "bf16", NULL,
+                                                                                           NULL, "bf16", NULL};
     static const int64_t values[] = {INT64_MIN, 0, 16, 32, 0, INT64_MIN};
     for (int i = 0; i < 6; i++) {
         assert_string_equal(k[i].name, names[i]);
@@ -301,19 +349,28 @@ static void test_arguments(void **state) {
     (void)state;
     tile_file *f = parse(sized);
     const tile_format *f16 = tile_format_find("f16"), *q8 = tile_format_find("q8_0");
-    static const struct { const char *program; tile_constant constants[4]; size_t count; const char *message; } cases[] = {
+    static const struct {
+        const char *program;
+        tile_constant constants[4];
+        size_t count;
+        const char *message;
+    } cases[] = {
         {"zz", {{0}}, 0, "there is no tile program zz in t.tile"},
         {"scale", {{0}}, 0, "tile program scale needs a value for its constant N"},
         {"scale", {{"N", 8, NULL}}, 1, "tile program scale needs a value for its constant Q"},
         {"scale", {{"N", 8, NULL}, {"ZZ", 8, NULL}}, 2, "there is no constant ZZ in tile program scale"},
         {"scale", {{"N", 8, NULL}, {"N", 8, NULL}}, 2, "constant N is given twice"},
-        {"scale", {{"N", 8, NULL}, {"Q", 8, NULL}}, 2, "constant Q of tile program scale is a type, but an integer was given"},
+        {"scale",
+         {{"N", 8, NULL}, {"Q", 8, NULL}},
+         2,
+         "constant Q of tile program scale is a type, but an integer was given"},
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         arena *a = arena_new();
         const tile_op *op = (const tile_op *)&i;
         mt_error e = {0};
-        assert_int_equal(tile_bind(a, &op, f, cases[i].program, cases[i].constants, cases[i].count, NULL, &e), MT_E_ARGUMENT);
+        assert_int_equal(tile_bind(a, &op, f, cases[i].program, cases[i].constants, cases[i].count, NULL, &e),
+                         MT_E_ARGUMENT);
         assert_string_equal(e.message, cases[i].message);
         assert_null(op);
         arena_free(a);
@@ -332,8 +389,8 @@ static void test_arguments(void **state) {
     assert_string_equal(op->name, "scale");
     assert_string_equal(op->path, "t.tile");
     assert_int_equal(op->constant_count, 6);
-    assert_true(op->constants[0].value == 64 && op->constants[1].type == f16 && op->constants[2].value == 16 && op->constants[3].value == 7 &&
-                op->constants[4].type == f16 && op->constants[5].type == q8);
+    assert_true(op->constants[0].value == 64 && op->constants[1].type == f16 && op->constants[2].value == 16 &&
+                op->constants[3].value == 7 && op->constants[4].type == f16 && op->constants[5].type == q8);
     assert_true(op->param_count == 5 && op->tensor_count == 4 && op->live_count == 1 && op->arg_count == 0);
     assert_true(op->params[4].ordinal == 3 && op->params[3].ordinal == 0);
     assert_true(op->extent_count == 1 && op->extent_source[0].param == 0 && op->extent_source[0].dimension == 0);
@@ -394,7 +451,8 @@ static void test_identity(void **state) {
     assert_int_equal(tile_bind(a, &op, h2, "f", NULL, 0, NULL, &e), MT_OK); /* a file's own format comes first */
     assert_int_equal(op->params[0].type->block, 4);
     check_twice(op);
-    assert_int_equal(tile_bind(a, &op, h2, "f", &(tile_constant){"V", 0, tile_format_find("q8_0")}, 1, NULL, &e), MT_E_SYNTAX);
+    assert_int_equal(tile_bind(a, &op, h2, "f", &(tile_constant){"V", 0, tile_format_find("q8_0")}, 1, NULL, &e),
+                     MT_E_SYNTAX);
     assert_non_null(strstr(e.message, "two different formats are named q8_0; one of them needs another name"));
     tile_file_free(h2);
     tile_file_free(f);
@@ -418,7 +476,8 @@ static void test_library(void **state) {
         const tile_op *op;
         tile_diagnostics d = {0};
         mt_error e = {0};
-        if (tile_bind(a, &op, f, name, k, (size_t)count, &d, &e)) fail_msg("%s: %s\n%s", name, e.message, d.text.data ? d.text.data : "");
+        if (tile_bind(a, &op, f, name, k, (size_t)count, &d, &e))
+            fail_msg("%s: %s\n%s", name, e.message, d.text.data ? d.text.data : "");
         check_twice(op);
         arena_free(a);
     }
@@ -462,9 +521,32 @@ static uint64_t next_random(uint64_t *x) {
 /* Programs of the library with words exchanged: whatever is accepted must be a sound tree. */
 static void test_hostile(void **state) {
     (void)state;
-    static const char *const words[] = {"m", "x", "w", "0", "1", "N", "K", "T", "(", ")", "[", "]", "+", "*", "/", ",", ":", "f32", "sum", "dot", "where",
-                                        "1.5", "iota", "-", "==", ".T", "max", ":+4", "=", "+=", "true", "q8_0", "u4", "pos", "M", "concat", "reshape",
-                                        "9223372036854775807", "<", "y", "acc", "axis=1", "%", ">>", "and", "not", "ceil", "<4", "i32", "\n", "k"};
+    static const char *const words[] = {"m",       "x",
+                                        "w",       "0",
+                                        "1",       "N",
+                                        "K",       "T",
+                                        "(",       ")",
+                                        "[",       "]",
+                                        "+",       "*",
+                                        "/",       ",",
+                                        ":",       "f32",
+                                        "sum",     "dot",
+                                        "where",   "1.5",
+                                        "iota",    "-",
+                                        "==",      ".T",
+                                        "max",     ":+4",
+                                        "=",       "+=",
+                                        "true",    "q8_0",
+                                        "u4",      "pos",
+                                        "M",       "concat",
+                                        "reshape", "9223372036854775807",
+                                        "<",       "y",
+                                        "acc",     "axis=1",
+                                        "%",       ">>",
+                                        "and",     "not",
+                                        "ceil",    "<4",
+                                        "i32",     "\n",
+                                        "k"};
     const tile_file *f;
     assert_int_equal(tile_library(&f, NULL), MT_OK);
     uint64_t random = 88172645463325252u;
@@ -494,7 +576,8 @@ static void test_hostile(void **state) {
         tile_file *changed;
         tile_diagnostics d = {0};
         if (!tile_parse(&changed, "t.tile", t.data, t.length, &d, NULL)) {
-            if (tile_file_count(changed) && !tile_bind(a, &op, changed, tile_file_name(changed, 0), k, (size_t)count, &d, NULL)) {
+            if (tile_file_count(changed) &&
+                !tile_bind(a, &op, changed, tile_file_name(changed, 0), k, (size_t)count, &d, NULL)) {
                 check_twice(op);
                 accepted++;
             }
@@ -509,15 +592,9 @@ static void test_hostile(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_types),
-        cmocka_unit_test(test_statements),
-        cmocka_unit_test(test_folding),
-        cmocka_unit_test(test_queries),
-        cmocka_unit_test(test_arguments),
-        cmocka_unit_test(test_identity),
-        cmocka_unit_test(test_library),
-        cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_hostile),
+        cmocka_unit_test(test_types),   cmocka_unit_test(test_statements), cmocka_unit_test(test_folding),
+        cmocka_unit_test(test_queries), cmocka_unit_test(test_arguments),  cmocka_unit_test(test_identity),
+        cmocka_unit_test(test_library), cmocka_unit_test(test_limits),     cmocka_unit_test(test_hostile),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

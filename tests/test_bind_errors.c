@@ -1,12 +1,13 @@
-/* What the binder refuses: every error with its place and its words, and that one neither hides others nor makes new ones. */
+/* What the binder refuses: every error with its place and its words, and that one neither hides others nor makes new
+ * ones. */
 #include "bound_op.h"
 
 /* ---- what is refused ---- */
 
 static int failures; /* of refuse; a test asserts none at its end, so that all are seen */
 
-/* Removes the marks '@' from a text and reports it: every mark is where an error is expected, and the messages, in the order
- * of the marks, are those given, each ended by a new line. */
+/* Removes the marks '@' from a text and reports it: every mark is where an error is expected, and the messages, in the
+ * order of the marks, are those given, each ended by a new line. */
 static void refuse_whole(const char *marked, const char *messages, const tile_constant *constants, size_t count) {
     text source = {0}, expected = {0}, found = {0};
     int line = 1, column = 1;
@@ -90,9 +91,12 @@ static void test_refused_expressions(void **state) {
         {"v = where(k == 1, u[m], @256)", "256 does not fit in u8"},
         {"v = where(k == 1, m < 2, @1)", "a bool is expected here: true, false or a comparison"},
         {"v = x[m : +4] @+ iota(3)[0]", "'+' needs operands of one type, not f32 and i32; cast one, as in f32(x)"},
-        {"v = x[m : +4] @+ x[m : +3]", "the shapes [4, 8] and [3, 8] do not fit: aligned at the right, extents must be equal or 1"},
-        {"v = x[m : +4] @* f32(iota(4))", "the shapes [4, 8] and [4] do not fit: aligned at the right, extents must be equal or 1"},
-        {"v = reshape(iota(65536), 65536, 1) @+ iota(65536)", "a tile of shape [65536, 65536] is too large: at most 16777216 elements"},
+        {"v = x[m : +4] @+ x[m : +3]",
+         "the shapes [4, 8] and [3, 8] do not fit: aligned at the right, extents must be equal or 1"},
+        {"v = x[m : +4] @* f32(iota(4))",
+         "the shapes [4, 8] and [4] do not fit: aligned at the right, extents must be equal or 1"},
+        {"v = reshape(iota(65536), 65536, 1) @+ iota(65536)",
+         "a tile of shape [65536, 65536] is too large: at most 16777216 elements"},
         {"v = m + (9223372036854775807 @+ 1)", "the result of this operation does not fit in 64 bits"},
         {"v = i32(2147483647) @+ 1", "the result of this operation does not fit in i32"},
         {"v = u32(1) @- 2", "the result of this operation does not fit in u32"},
@@ -121,10 +125,12 @@ static void test_refused_expressions(void **state) {
         {"v = where(x@[m], 1, 2)", "where chooses by a bool, not by f32"},
         {"v = @where(m < 1, x[m], h[m])", "where needs operands of one type, not f32 and bf16; cast one, as in f32(x)"},
         {"v = @where(m < 1, w, w)", "where works on elements, not on the block format q8_0; cast it, as in f32(x)"},
-        {"v = @where(iota(3) < 1, x[m], x[m])", "the shapes [3] and [8] do not fit: aligned at the right, extents must be equal or 1"},
+        {"v = @where(iota(3) < 1, x[m], x[m])",
+         "the shapes [3] and [8] do not fit: aligned at the right, extents must be equal or 1"},
         {"v = @dot(x[m : +4], x[m : +4])", "dot needs shapes [m, k] and [k, n], not [4, 8] and [4, 8]"},
         {"v = @dot(x[m], x[m : +4].T)", "dot needs shapes [m, k] and [k, n], not [8] and [8, 4]"},
-        {"v = @dot(x[m : +4], u[m : +4].T)", "dot multiplies floats and block formats, or integers of up to 8 bits, not f32 and u8"},
+        {"v = @dot(x[m : +4], u[m : +4].T)",
+         "dot multiplies floats and block formats, or integers of up to 8 bits, not f32 and u8"},
         {"v = @dot(reshape(iota(4), 2, 2), reshape(iota(4), 2, 2))",
          "dot multiplies floats and block formats, or integers of up to 8 bits, not i32 and i32"},
         {"v = iota(@m)", "a tile's extent must be a constant integer"},
@@ -133,8 +139,10 @@ static void test_refused_expressions(void **state) {
         {"v = @concat(x[m], x[m])", "concat needs an axis, as in concat(a, b, axis = 1)"},
         {"v = @concat(1, 2, axis = 0)", "concat needs tiles, not scalars"},
         {"v = @concat(w, w, axis = 0)", "concat works on elements, not on block formats; cast them, as in f32(x)"},
-        {"v = concat(x[m], @h[m], axis = 0)", "concat along axis 0 needs equal types and equal other extents, not f32[8] and bf16[8]"},
-        {"v = concat(m3[m], x[m : +4]@[:, 0 : +7], axis = 0)", "concat along axis 0 needs equal types and equal other extents, not f32[4, 8] and f32[4, 7]"},
+        {"v = concat(x[m], @h[m], axis = 0)",
+         "concat along axis 0 needs equal types and equal other extents, not f32[8] and bf16[8]"},
+        {"v = concat(m3[m], x[m : +4]@[:, 0 : +7], axis = 0)",
+         "concat along axis 0 needs equal types and equal other extents, not f32[4, 8] and f32[4, 7]"},
         {"v = @W(x[m])", "nothing can be cast to the block format q8_0"},
         {"v = @bf16(w)", "the block format q8_0 can be cast to f32 only: write bf16(f32(x))"},
         {"v = @f32(x[m], x[m])", "a cast takes one value, as in f32(x)"},
@@ -144,8 +152,7 @@ static void test_refused_expressions(void **state) {
         {"v = f32[1, 1, 1, 1, 1, @1](0)", "a tile has at most 5 dimensions"},
         {"v = x[m]@.T", ".T needs a tile of two or more dimensions, not one of shape [8]"},
     };
-    for (size_t i = 0; i < COUNT_OF(cases); i++)
-        refuse(cases[i][0], cases[i][1]);
+    for (size_t i = 0; i < COUNT_OF(cases); i++) refuse(cases[i][0], cases[i][1]);
     refuse("v = u8(@300)", "300 does not fit in u8");
     refuse("v = @reshape(x[m], 8, 1, 1, 1, 1, 1)", "reshape takes 2 to 6 arguments, not 7");
     refuse("v = concat(x[m : +4], m3[m], x[0 : +4]@[0 : +3], axis = 1)",
@@ -176,11 +183,14 @@ static void test_refused_slices(void **state) {
         {"v = w[0, @0]", "q8_0 is stored in blocks of 32; slice its last dimension with start : +size"},
         {"v = w[0, @iota(4)]", "q8_0 is stored in blocks of 32; slice its last dimension with start : +size"},
         {"v = w[0, 0 : +@16]", "q8_0 is stored in blocks of 32; the size of a slice of it must be a multiple, not 16"},
-        {"v = w[0, @16 : +32]", "q8_0 is stored in blocks of 32; the slice's start must be a multiple of 32 in a way that can be seen, as in i*32"},
-        {"v = w[0, @m : +32]", "q8_0 is stored in blocks of 32; the slice's start must be a multiple of 32 in a way that can be seen, as in i*32"},
-        {"v = w[0, 0 : +32 < @k]", "q8_0 is stored in blocks of 32; the slice's end must be a multiple of 32 in a way that can be seen, as in i*32"},
+        {"v = w[0, @16 : +32]",
+         "q8_0 is stored in blocks of 32; the slice's start must be a multiple of 32 that can be seen to be one, as i*32"},
+        {"v = w[0, @m : +32]",
+         "q8_0 is stored in blocks of 32; the slice's start must be a multiple of 32 that can be seen to be one, as i*32"},
+        {"v = w[0, 0 : +32 < @k]",
+         "q8_0 is stored in blocks of 32; the slice's end must be a multiple of 32 that can be seen to be one, as i*32"},
         {"o = m * 32\nif k == 1 { o = 1 }\nv = w[0, @o : +32]",
-         "q8_0 is stored in blocks of 32; the slice's start must be a multiple of 32 in a way that can be seen, as in i*32"},
+         "q8_0 is stored in blocks of 32; the slice's start must be a multiple of 32 that can be seen to be one, as i*32"},
         /* parts of tiles */
         {"a = x[m]; v = a[@m]", "a tile's slice must be a constant integer"},
         {"a = x[m]; v = a[@8]", "a tile's slice is 8; expected 0 to 7"},
@@ -194,8 +204,7 @@ static void test_refused_slices(void **state) {
         {"v = e[@0]", "this tile has 0 dimensions, and this is one item more"},
         {"v = N[@0]", "this tile has 0 dimensions, and this is one item more"},
     };
-    for (size_t i = 0; i < COUNT_OF(cases); i++)
-        refuse(cases[i][0], cases[i][1]);
+    for (size_t i = 0; i < COUNT_OF(cases); i++) refuse(cases[i][0], cases[i][1]);
     refuse("v = x[m, 0][@0]", "this tile has 0 dimensions, and this is one item more");
     refuse("v = x[x@[0, 0]]", "an index must be a scalar of type i64 or i32, not f32");
     refuse("v = @x[m : +16777216]", "a tile of shape [16777216, 8] is too large: at most 16777216 elements");
@@ -203,14 +212,38 @@ static void test_refused_slices(void **state) {
 
     /* Starts that are multiples of the block, and can be seen to be. */
     static const char *const good[] = {
-        "m * 32", "32 * m + k * 64", "-(m * 32)", "m * 8 * k * 4", "(m * 8 + k * 16) * 4", "m << 5", "(m << 3) * 4", "max(m * 32, k * 96)",
-        "where(k == 1, m * 32, 64)", "m * 96 % (k * 32)", "m * 64 & 96", "m & 32", "m & -32", "m * 32 | k * 64", "(m + 1) * 32 - 32", "i32(m * 32) + 32",
-        "ids[m] * 32", "abs(m * 32 - k * 64)", "m / 32 * 32", "o", "o * 3 + K2", "K2 - 64", "0", "-64",
+        "m * 32",
+        "32 * m + k * 64",
+        "-(m * 32)",
+        "m * 8 * k * 4",
+        "(m * 8 + k * 16) * 4",
+        "m << 5",
+        "(m << 3) * 4",
+        "max(m * 32, k * 96)",
+        "where(k == 1, m * 32, 64)",
+        "m * 96 % (k * 32)",
+        "m * 64 & 96",
+        "m & 32",
+        "m & -32",
+        "m * 32 | k * 64",
+        "(m + 1) * 32 - 32",
+        "i32(m * 32) + 32",
+        "ids[m] * 32",
+        "abs(m * 32 - k * 64)",
+        "m / 32 * 32",
+        "o",
+        "o * 3 + K2",
+        "K2 - 64",
+        "0",
+        "-64",
     };
     for (size_t i = 0; i < COUNT_OF(good); i++) {
         text t = {0};
-        text_printf(&t, "tile t(w: in q8_0[M, K2], ids: in i32[M], y: out f32[M, 32]) over (m in M, k in 4) {\n    o = m * 32\n"
-                        "    y[m] = f32(w[m, %s : +32 < %s])\n}\n", good[i], good[i]);
+        text_printf(
+            &t,
+            "tile t(w: in q8_0[M, K2], ids: in i32[M], y: out f32[M, 32]) over (m in M, k in 4) {\n    o = m * 32\n"
+            "    y[m] = f32(w[m, %s : +32 < %s])\n}\n",
+            good[i], good[i]);
         arena *a = arena_new();
         const tile_op *op;
         tile_diagnostics d = {0};
@@ -249,7 +282,8 @@ static void test_refused_statements(void **state) {
         {"v: i32 = @1.5", "1.5 is a float literal, and i32 is expected here"},
         {"v: W[8, 64] = @0", "a literal cannot be of the block format q8_0"},
         {"v: W[8, 64] = @f32(w)", "v is of the block format q8_0, the value is f32"},
-        {"v: W[2, 8, 64] = @w", "values of the block format q8_0 cannot be stretched from [8, 64] to [2, 8, 64]; cast them first, as in f32(x)"},
+        {"v: W[2, 8, 64] = @w",
+         "values of the block format q8_0 cannot be stretched from [8, 64] to [2, 8, 64]; cast them first, as in f32(x)"},
         {"@v: zz = 1", "there is no type zz"},
         {"@v: N = 1", "N is a constant and an integer, not a type"},
         {"v: f32[@m] = 1", "a tile's extent must be a constant integer"},
@@ -282,8 +316,7 @@ static void test_refused_statements(void **state) {
         {"for j in @zz { v = j + @yy }\ny[m, @1.5] = h@[m]",
          "zz is not known\nyy is not known\nan index must be a scalar of type i64 or i32, not f32\ny is f32, the value is bf16; cast it, as in f32(x)"},
     };
-    for (size_t i = 0; i < COUNT_OF(cases); i++)
-        refuse(cases[i][0], cases[i][1]);
+    for (size_t i = 0; i < COUNT_OF(cases); i++) refuse(cases[i][0], cases[i][1]);
     assert_int_equal(failures, 0);
 }
 
@@ -296,14 +329,18 @@ static void test_refused_headers(void **state) {
         {"tile t[N = 4](x: in @N[4]) over (i in 4) { v = x }", "N is a constant and an integer, not a type"},
         {"tile t(x: in f32[@0]) over (i in 4) { v = x }", "this extent is 0; expected 1 to 1099511627776"},
         {"tile t(x: in f32[@-1, 4]) over (i in 4) { v = x }", "this extent is -1; expected 1 to 1099511627776"},
-        {"tile t(x: in f32[1 @<< 41]) over (i in 4) { v = x[0] }", "this extent is 2199023255552; expected 1 to 1099511627776"},
-        {"tile t(x: in q8_0[@48]) over (i in 4) { v = x }", "q8_0 is stored in blocks of 32, so that its last extent must be a multiple, not 48"},
+        {"tile t(x: in f32[1 @<< 41]) over (i in 4) { v = x[0] }",
+         "this extent is 2199023255552; expected 1 to 1099511627776"},
+        {"tile t(x: in q8_0[@48]) over (i in 4) { v = x }",
+         "q8_0 is stored in blocks of 32, so that its last extent must be a multiple, not 48"},
         {"tile t(x: in f32[4]) over (i in @x[0]) { v = x }",
          "x is a tensor; extents and the grid are computed from constants, extents, args and live values"},
         {"tile t(x: in i32[4]) over (i in @x) { v = x }",
          "x is a tensor; extents and the grid are computed from constants, extents, args and live values"},
-        {"tile t(x: in f32[4], e: arg f32) over (i in i32(@e)) { v = x }", "e is an f32; extents and the grid are computed from integers"},
-        {"tile t(x: in f32[M]) over (i in @1.5) { v = x[0] }", "the count of a grid axis must be a scalar of type i64 or i32, not f32"},
+        {"tile t(x: in f32[4], e: arg f32) over (i in i32(@e)) { v = x }",
+         "e is an f32; extents and the grid are computed from integers"},
+        {"tile t(x: in f32[M]) over (i in @1.5) { v = x[0] }",
+         "the count of a grid axis must be a scalar of type i64 or i32, not f32"},
         {"tile t(x: in f32[M]) over (i in @i32(f32(M))) { v = x[0] }",
          "the count of a grid axis is computed with integers from constants, extents, args and live values only"},
         {"tile t(x: in f32[M]) over (i in iota(4)@[0]) { v = x[0] }",
@@ -312,9 +349,11 @@ static void test_refused_headers(void **state) {
         {"tile t(x: in f32[2 * @M]) over (i in 4) { v = x[0] }", "M is not known"},
         {"tile t(x: in f32[M]) over (@M in 4) { v = x[0] }", "M is an extent already; choose another name"},
         {"tile t[A = @B, B = 3](x: in f32[A]) over (i in 4) { v = x[0] }", "B is not known"},
-        {"tile t[A = @1.5](x: in f32[A]) over (i in 4) { v = x[0] }", "a constant's default must be a constant integer"},
+        {"tile t[A = @1.5](x: in f32[A]) over (i in 4) { v = x[0] }",
+         "a constant's default must be a constant integer"},
         {"tile t[A = 1 / @0](x: in f32[A]) over (i in 4) { v = x[0] }", "this is a division by zero"},
-        {"tile t[A = 3](x: in f32[A]) over (i in 4) tune { A in 1, @M, @1.5, 2 * A } { v = x[0] }", "M is not known\na choice of tune must be a constant integer"},
+        {"tile t[A = 3](x: in f32[A]) over (i in 4) tune { A in 1, @M, @1.5, 2 * A } { v = x[0] }",
+         "M is not known\na choice of tune must be a constant integer"},
         {"tile t[@f32 = 3](x: in bf16[4]) over (i in 4) { v = x[0] }", "f32 is a type; choose another name"},
         {"tile t(@bf16: in f32[4]) over (i in 4) { v = 1 }", "bf16 is a type; choose another name"},
         {"tile t(x: in f32[@f32]) over (i in 4) { v = 1 }", "f32 is a type; a value is expected here"},
@@ -351,10 +390,8 @@ static void test_refused_limits(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_refused_expressions),
-        cmocka_unit_test(test_refused_slices),
-        cmocka_unit_test(test_refused_statements),
-        cmocka_unit_test(test_refused_headers),
+        cmocka_unit_test(test_refused_expressions), cmocka_unit_test(test_refused_slices),
+        cmocka_unit_test(test_refused_statements),  cmocka_unit_test(test_refused_headers),
         cmocka_unit_test(test_refused_limits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

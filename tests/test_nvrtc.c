@@ -671,7 +671,7 @@ static void test_device(void **state) {
     for (uint32_t i = 0; i < 64; i++) words[i] = i * 7;
     void *parameters[] = {&numbers};
     cuda_launch_attribute attribute = {.id = CUDA_LAUNCH_COOPERATIVE, .value.cooperative = 1};
-    const cuda_launch launch = {.grid_x = 1, .grid_y = 1, .grid_z = 1, .block_x = 64, .block_y = 1, .block_z = 1,
+    const cuda_launch_config launch = {.grid_x = 1, .grid_y = 1, .grid_z = 1, .block_x = 64, .block_y = 1, .block_z = 1,
                                 .dynamic_shared = (unsigned)d.shared_bytes, .stream = stream, .attributes = &attribute,
                                 .attribute_count = 1};
     RUN(cuMemcpyHtoDAsync_v2(numbers, words, 256, stream));
@@ -753,11 +753,11 @@ SAME(sizeof(cuda_tensor_map), sizeof(CUtensorMap));
 SAME(sizeof(cuda_launch_attribute), sizeof(CUlaunchAttribute));
 SAME(offsetof(cuda_launch_attribute, value), offsetof(CUlaunchAttribute, value));
 SAME(offsetof(cuda_launch_attribute, value.cluster), offsetof(CUlaunchAttribute, value.clusterDim));
-SAME(sizeof(cuda_launch), sizeof(CUlaunchConfig));
-SAME(offsetof(cuda_launch, dynamic_shared), offsetof(CUlaunchConfig, sharedMemBytes));
-SAME(offsetof(cuda_launch, stream), offsetof(CUlaunchConfig, hStream));
-SAME(offsetof(cuda_launch, attributes), offsetof(CUlaunchConfig, attrs));
-SAME(offsetof(cuda_launch, attribute_count), offsetof(CUlaunchConfig, numAttrs));
+SAME(sizeof(cuda_launch_config), sizeof(CUlaunchConfig));
+SAME(offsetof(cuda_launch_config, dynamic_shared), offsetof(CUlaunchConfig, sharedMemBytes));
+SAME(offsetof(cuda_launch_config, stream), offsetof(CUlaunchConfig, hStream));
+SAME(offsetof(cuda_launch_config, attributes), offsetof(CUlaunchConfig, attrs));
+SAME(offsetof(cuda_launch_config, attribute_count), offsetof(CUlaunchConfig, numAttrs));
 #endif
 
 int main(void) {

@@ -32,10 +32,13 @@ static int32_t sample(mt_sampler *s, const float *logits, size_t count) {
 /* The vectors that Random123 gives for philox4x32, 10 rounds. */
 static void test_philox(void **state) {
     (void)state;
-    static const struct { uint32_t counter[4], key[2], out[4]; } known[] = {
+    static const struct { uint32_t counter[4], key[2], out[4];
+    } known[] = {
         {{0, 0, 0, 0}, {0, 0}, {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}},
         {{~0u, ~0u, ~0u, ~0u}, {~0u, ~0u}, {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}},
-        {{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, {0xa4093822, 0x299f31d0}, {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}},
+        {{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344},
+         {0xa4093822, 0x299f31d0},
+         {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}},
     };
     for (size_t i = 0; i < COUNT_OF(known); i++) {
         uint32_t out[4];
@@ -110,11 +113,16 @@ static void test_odd_logits(void **state) {
 
 static void test_options(void **state) {
     (void)state;
-    static const struct { mt_sampler_options options; const char *part; } bad[] = {
-        {{.temperature = -1, .top_p = 1}, "temperature -1"}, {{.temperature = NAN, .top_p = 1}, "temperature"},
-        {{.temperature = INFINITY, .top_p = 1}, "temperature"}, {{.top_p = 0}, "top_p 0"}, {{.top_p = 1.5f}, "top_p 1.5"},
-        {{.top_p = NAN}, "top_p"}, {{.top_p = 1, .min_p = -0.5f}, "min_p -0.5"}, {{.top_p = 1, .min_p = NAN}, "min_p"},
-        {{.top_p = 1, .top_k = -1}, "top_k -1"}};
+    static const struct { mt_sampler_options options; const char *part;
+    } bad[] = {{{.temperature = -1, .top_p = 1}, "temperature -1"},
+               {{.temperature = NAN, .top_p = 1}, "temperature"},
+               {{.temperature = INFINITY, .top_p = 1}, "temperature"},
+               {{.top_p = 0}, "top_p 0"},
+               {{.top_p = 1.5f}, "top_p 1.5"},
+               {{.top_p = NAN}, "top_p"},
+               {{.top_p = 1, .min_p = -0.5f}, "min_p -0.5"},
+               {{.top_p = 1, .min_p = NAN}, "min_p"},
+               {{.top_p = 1, .top_k = -1}, "top_k -1"}};
     for (size_t i = 0; i < COUNT_OF(bad); i++) {
         mt_sampler *s = NULL;
         mt_error error = {0};
@@ -225,8 +233,9 @@ static void test_reproducible(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_philox),  cmocka_unit_test(test_exp),           cmocka_unit_test(test_greedy),      cmocka_unit_test(test_odd_logits),
-        cmocka_unit_test(test_options), cmocka_unit_test(test_against_plain), cmocka_unit_test(test_frequencies), cmocka_unit_test(test_reproducible),
+        cmocka_unit_test(test_philox),      cmocka_unit_test(test_exp),          cmocka_unit_test(test_greedy),
+        cmocka_unit_test(test_odd_logits),  cmocka_unit_test(test_options),      cmocka_unit_test(test_against_plain),
+        cmocka_unit_test(test_frequencies), cmocka_unit_test(test_reproducible),
     };
     return cmocka_run_group_tests_name("sampler", tests, NULL, NULL);
 }

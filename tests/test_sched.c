@@ -1,14 +1,15 @@
 /* The schedule against a brute-force reading of the programs it makes.
  *
- * The oracle knows nothing of boxes on tensors, sets or slots: from the program's tables it writes down, for concrete live values, every
- * byte that every instruction may touch, and the order that all pairs of accesses to one byte need. Reachability through barriers is
- * a bit matrix over all instructions. */
+ * The oracle knows nothing of boxes on tensors, sets or slots: from the program's tables it writes down, for concrete
+ * live values, every byte that every instruction may touch, and the order that all pairs of accesses to one byte need.
+ * Reachability through barriers is a bit matrix over all instructions. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+
 #include <cmocka.h>
 
 #include "monotile/program.h"
@@ -20,17 +21,20 @@ static const char tiles[] =
     "{ y[r*BR : +BR, c*BC : +BC] = f32[BR, BC](1) }\n"
     "tile copy[R, C, BR = 2, BC = 4](x: in f32[R, C], y: out f32[R, C]) over (r in ceil(R / BR), c in ceil(C / BC))\n"
     "{ y[r*BR : +BR, c*BC : +BC] = x[r*BR : +BR, c*BC : +BC] }\n"
-    "tile add2[R, C, BR = 2, BC = 4](x: in f32[R, C], z: in f32[R, C], y: out f32[R, C]) over (r in ceil(R / BR), c in ceil(C / BC))\n"
+    "tile add2[R, C, BR = 2, BC = 4](x: in f32[R, C], z: in f32[R, C], y: out f32[R, C]) over (r in ceil(R / BR), c in "
+    "ceil(C / BC))\n"
     "{ y[r*BR : +BR, c*BC : +BC] = x[r*BR : +BR, c*BC : +BC] + z[r*BR : +BR, c*BC : +BC] }\n"
     "tile bump[R, C, BR = 2, BC = 4](y: inout f32[R, C]) over (r in ceil(R / BR), c in ceil(C / BC))\n"
     "{ y[r*BR : +BR, c*BC : +BC] += f32[BR, BC](1) }\n"
-    "tile total[R, C, M, N, BR = 2, BC = 4](x: in f32[M, N], y: out f32[R, C]) over (r in ceil(R / BR), c in ceil(C / BC))\n"
+    "tile total[R, C, M, N, BR = 2, BC = 4](x: in f32[M, N], y: out f32[R, C]) over (r in ceil(R / BR), c in ceil(C / "
+    "BC))\n"
     "{ y[r*BR : +BR, c*BC : +BC] = f32[BR, BC](1) * sum(sum(x, 1), 0) }\n"
     "tile stencil[R, C, BR = 2](x: in f32[R, C], y: out f32[R, C]) over (r in ceil(R / BR))\n"
     "{ y[r*BR : +BR, :] = x[r*BR - 1 : +BR, :] + x[r*BR + 1 : +BR, :] }\n"
     "tile prefix[R, C](x: in f32[R, C], y: out f32[R, C]) over (r in R)\n"
     "{ acc: f32[1, C] = 0\n for j in r + 1 { acc += x[j : +1, :] }\n y[r : +1, :] = acc }\n"
-    "tile split[R, K, BR = 2, BK = 4](x: in f32[R, K], y: inout f32[R, 1]) over (r in ceil(R / BR), k in ceil(K / BK))\n"
+    "tile split[R, K, BR = 2, BK = 4](x: in f32[R, K], y: inout f32[R, 1]) over (r in ceil(R / BR), k in ceil(K / "
+    "BK))\n"
     "{ y[r*BR : +BR, :] += sum(x[r*BR : +BR, k*BK : +BK], 1) }\n"
     "tile columns[R, C, W](x: in f32[R, C], y: out f32[C]) over (c in C)\n"
     "{ y[c : +1] = reshape(sum(sum(x[:, c : +W], 1), 0), 1) }\n"
@@ -40,11 +44,14 @@ static const char tiles[] =
     "{ y[m, :] = x[pos + m, :] }\n"
     "tile nibbles[R, C, BR = 1, BC = 3](x: in f32[R, C], y: out u4[R, C]) over (r in ceil(R / BR), c in ceil(C / BC))\n"
     "{ y[r*BR : +BR, c*BC : +BC] = u4(i32(x[r*BR : +BR, c*BC : +BC])) }\n"
-    "tile wide[R, C, BR = 2](a: in f32[R, C], b: in f32[R, C], c: in f32[R, C], d: in f32[R, C], e: in f32[R, C], f: in f32[R, C],\n"
+    "tile wide[R, C, BR = 2](a: in f32[R, C], b: in f32[R, C], c: in f32[R, C], d: in f32[R, C], e: in f32[R, C], f: "
+    "in f32[R, C],\n"
     "     g: in f32[R, C], h: in f32[R, C], i: in f32[R, C], y: out f32[R, C]) over (r in ceil(R / BR))\n"
-    "{ y[r*BR : +BR, :] = a[r*BR : +BR, :] + b[r*BR : +BR, :] + c[r*BR : +BR, :] + d[r*BR : +BR, :] + e[r*BR : +BR, :] +\n"
+    "{ y[r*BR : +BR, :] = a[r*BR : +BR, :] + b[r*BR : +BR, :] + c[r*BR : +BR, :] + d[r*BR : +BR, :] + e[r*BR : +BR, :] "
+    "+\n"
     "  f[r*BR : +BR, :] + g[r*BR : +BR, :] + h[r*BR : +BR, :] + i[r*BR : +BR, :] }\n"
-    "tile many[C](x: in f32[C], a: arg f32, b: arg f32, c: arg f32, d: arg f32, e: arg f32, y: out f32[C]) over (i in 1)\n"
+    "tile many[C](x: in f32[C], a: arg f32, b: arg f32, c: arg f32, d: arg f32, e: arg f32, y: out f32[C]) over (i in "
+    "1)\n"
     "{ y[:] = x[:] * a + b + c + d + e }\n";
 
 static mt_tile *file;
@@ -53,7 +60,8 @@ static int open_tiles(void **state) {
     (void)state;
     char *diagnostics = NULL;
     mt_error error = {0};
-    if (mt_tile_parse(&file, "test.tile", tiles, strlen(tiles), &diagnostics, &error) != MT_OK) fail_msg("%s", diagnostics);
+    if (mt_tile_parse(&file, "test.tile", tiles, strlen(tiles), &diagnostics, &error) != MT_OK)
+        fail_msg("%s", diagnostics);
     free(diagnostics);
     return 0;
 }
@@ -68,9 +76,9 @@ static int close_tiles(void **state) {
 
 typedef struct oracle {
     const mt_program *p;
-    size_t n, width;               /* instructions; words of a row */
-    uint64_t *have;                /* row i: instructions finished before i starts, by barriers */
-    uint64_t *need;                /* row i: those that must be, closed; joins are in no row */
+    size_t n, width; /* instructions; words of a row */
+    uint64_t *have;  /* row i: instructions finished before i starts, by barriers */
+    uint64_t *need;  /* row i: those that must be, closed; joins are in no row */
     size_t waits, redundant, joins;
 } oracle;
 
@@ -83,7 +91,8 @@ static void set(uint64_t *row, size_t i) { row[i / 64] |= (uint64_t)1 << (i % 64
 /* Rows of barriers hold the arrivals and all that they follow. */
 static void close_barriers(oracle *o) {
     const mt_program *p = o->p;
-    uint64_t *rows = calloc(p->barriers_count + 1, o->width * sizeof *rows), *other = calloc(1, o->width * sizeof *other);
+    uint64_t *rows = calloc(p->barriers_count + 1, o->width * sizeof *rows),
+             *other = calloc(1, o->width * sizeof *other);
     uint32_t *arrived = calloc(p->barriers_count + 1, sizeof *arrived);
     for (size_t i = 0; i < o->n; i++) {
         const program_instruction *in = &p->instructions[i];
@@ -114,7 +123,10 @@ static void close_barriers(oracle *o) {
     free(arrived);
 }
 
-typedef struct touched { size_t count, capacity; uint32_t *who; } touched;
+typedef struct touched {
+    size_t count, capacity;
+    uint32_t *who;
+} touched;
 typedef struct memory { /* of one byte */
     int64_t writer;
     touched readers; /* since the last write */
@@ -125,8 +137,9 @@ static void must_follow(oracle *o, size_t i, int64_t earlier) {
     or_row(o->need + i * o->width, o->need + (size_t)earlier * o->width, o->width);
     set(o->need + i * o->width, (size_t)earlier);
     if (!has(o->have + i * o->width, (size_t)earlier))
-        fail_msg("instruction %zu (node %s) does not wait for %lld (node %s)", i, program_string(o->p, o->p->nodes[o->p->instructions[i].node].name),
-                 (long long)earlier, program_string(o->p, o->p->nodes[o->p->instructions[earlier].node].name));
+        fail_msg("instruction %zu (node %s) does not wait for %lld (node %s)", i,
+                 program_string(o->p, o->p->nodes[o->p->instructions[i].node].name), (long long)earlier,
+                 program_string(o->p, o->p->nodes[o->p->instructions[earlier].node].name));
 }
 
 static void touch(oracle *o, memory *m, size_t i, bool writes, bool check) {
@@ -210,7 +223,8 @@ static void find_needs(oracle *o, int place) {
 
 /* Tensors that share bytes are not used at the same time: the last node of one is before the first of the other. */
 static void check_slots(const mt_program *p) {
-    uint32_t *first = malloc((p->tensors_count + 1) * sizeof *first), *last = calloc(p->tensors_count + 1, sizeof *last);
+    uint32_t *first = malloc((p->tensors_count + 1) * sizeof *first),
+             *last = calloc(p->tensors_count + 1, sizeof *last);
     memset(first, 0xff, (p->tensors_count + 1) * sizeof *first);
     for (size_t i = 0; i < p->instructions_count; i++) {
         const program_instruction *in = &p->instructions[i];
@@ -224,7 +238,9 @@ static void check_slots(const mt_program *p) {
     for (size_t a = 0; a < p->tensors_count; a++)
         for (size_t b = 0; b < a; b++) {
             const program_tensor *x = &p->tensors[a], *y = &p->tensors[b];
-            if (x->role != MT_TEMP || y->role != MT_TEMP || x->offset >= y->offset + y->bytes || y->offset >= x->offset + x->bytes) continue;
+            if (x->role != MT_TEMP || y->role != MT_TEMP || x->offset >= y->offset + y->bytes ||
+                y->offset >= x->offset + x->bytes)
+                continue;
             assert_true(last[a] < first[b] || last[b] < first[a]);
         }
     free(first);
@@ -256,7 +272,8 @@ static oracle oracle_check(const mt_program *p) {
 static void assert_exact(const oracle *o) {
     for (size_t i = 0; i < o->n; i++)
         for (size_t j = 0; j < i && o->p->instructions[i].opcode != PROGRAM_JOIN; j++)
-            if (o->p->instructions[j].opcode != PROGRAM_JOIN && has(o->have + i * o->width, j) != has(o->need + i * o->width, j))
+            if (o->p->instructions[j].opcode != PROGRAM_JOIN &&
+                has(o->have + i * o->width, j) != has(o->need + i * o->width, j))
                 fail_msg("instruction %zu waits for %zu without need", i, j);
 }
 
@@ -313,18 +330,22 @@ static void node(mt_graph *g, const char *program, const mt_operand *operands, s
     mt_error error = {0};
     check_status(mt_graph_node(g, file, program, NULL, operands, count, NULL, &error), &error);
 }
-#define NODE(g, program, ...) node(g, program, (mt_operand[]){__VA_ARGS__}, sizeof((mt_operand[]){__VA_ARGS__}) / sizeof(mt_operand))
+#define NODE(g, program, ...)                                                                                          \
+    node(g, program, (mt_operand[]){__VA_ARGS__}, sizeof((mt_operand[]){__VA_ARGS__}) / sizeof(mt_operand))
 #define T(n, t) MT_OPERAND(n, t)
 #define I(n, v) MT_OPERAND_INTEGER(n, v)
 
 static mt_program *compile(const mt_graph *g, int processors, mt_placement placement) {
     mt_program *p;
     mt_error error = {0};
-    check_status(mt_compile(g, &(mt_target){.processors = processors, .placement = placement, .no_fusion = 1}, &p, &error), &error);
+    check_status(
+        mt_compile(g, &(mt_target){.processors = processors, .placement = placement, .no_fusion = 1}, &p, &error),
+        &error);
     return p;
 }
 
-/* Compiles for 1, 2 and 7 processors and both placements, checks all, and gives the last one's figures; the program must be freed. */
+/* Compiles for 1, 2 and 7 processors and both placements, checks all, and gives the last one's figures; the program
+ * must be freed. */
 static oracle compile_all(mt_graph *g) {
     const int processors[] = {1, 2, 7};
     oracle o = {0};
@@ -353,8 +374,11 @@ static void test_chain(void **state) { /* every node reads all of the one before
     mt_error error = {0};
     mt_tensor x = tensor(g, MT_INPUT, "f32", 2, M, K, 0);
     for (int l = 0; l < LAYERS; l++) {
-        mt_tensor w = tensor(g, MT_WEIGHT, "f32", 2, K, K, 0), y = tensor(g, l + 1 < LAYERS ? MT_TEMP : MT_OUTPUT, "f32", 2, M, K, 0);
-        check_status(mt_graph_node(g, NULL, "linear", NULL, (mt_operand[]){T("x", x), T("w", w), T("y", y), I("BN", 16), I("BM", 16)}, 5, NULL, &error),
+        mt_tensor w = tensor(g, MT_WEIGHT, "f32", 2, K, K, 0),
+                  y = tensor(g, l + 1 < LAYERS ? MT_TEMP : MT_OUTPUT, "f32", 2, M, K, 0);
+        check_status(mt_graph_node(g, NULL, "linear", NULL,
+                                   (mt_operand[]){T("x", x), T("w", w), T("y", y), I("BN", 16), I("BM", 16)}, 5, NULL,
+                                   &error),
                      &error);
         x = y;
     }
@@ -395,11 +419,14 @@ static void test_heads(void **state) { /* heads do not wait for each other */
     (void)state;
     enum { H = 7, R = 6, C = 8 };
     mt_graph *g = new_graph();
-    mt_tensor q = tensor(g, MT_TEMP, "f32", 3, H, R, C), k = tensor(g, MT_TEMP, "f32", 3, H, R, C), y = tensor(g, MT_TEMP, "f32", 3, H, R, C);
+    mt_tensor q = tensor(g, MT_TEMP, "f32", 3, H, R, C), k = tensor(g, MT_TEMP, "f32", 3, H, R, C),
+              y = tensor(g, MT_TEMP, "f32", 3, H, R, C);
     mt_tensor out = tensor(g, MT_OUTPUT, "f32", 2, R, C, 0);
     NODE(g, "fill", T("y", shape(g, q, 2, H * R, C, 0)), I("BR", R));
     NODE(g, "fill", T("y", shape(g, k, 2, H * R, C, 0)), I("BR", R));
-    for (int h = 0; h < H; h++) NODE(g, "add2", T("x", choose(g, q, 0, h)), T("z", choose(g, k, 0, h)), T("y", choose(g, y, 0, h)), I("BR", R), I("BC", C));
+    for (int h = 0; h < H; h++)
+        NODE(g, "add2", T("x", choose(g, q, 0, h)), T("z", choose(g, k, 0, h)), T("y", choose(g, y, 0, h)), I("BR", R),
+             I("BC", C));
     NODE(g, "total", T("x", shape(g, y, 2, H * R, C, 0)), T("y", out), I("BR", R), I("BC", C));
     oracle o = compile_all(g);
     assert_exact(&o);
@@ -479,7 +506,8 @@ static void test_many_arrivals(void **state) { /* row r is in all prefixes from 
     (void)state;
     enum { R = 150, C = 4 };
     mt_graph *g = new_graph();
-    mt_tensor x = tensor(g, MT_STATE, "f32", 2, R, C, 0), y = tensor(g, MT_STATE, "f32", 2, R, C, 0), z = tensor(g, MT_OUTPUT, "f32", 2, R, C, 0);
+    mt_tensor x = tensor(g, MT_STATE, "f32", 2, R, C, 0), y = tensor(g, MT_STATE, "f32", 2, R, C, 0),
+              z = tensor(g, MT_OUTPUT, "f32", 2, R, C, 0);
     NODE(g, "fill", T("y", x), I("BR", 1));
     NODE(g, "prefix", T("x", x), T("y", y));
     NODE(g, "total", T("x", x), T("y", z));
@@ -489,13 +517,15 @@ static void test_many_arrivals(void **state) { /* row r is in all prefixes from 
     finish(&o);
 }
 
-static void test_scattered(void **state) { /* columns of what was written element by element, in windows of many widths */
+static void
+test_scattered(void **state) { /* columns of what was written element by element, in windows of many widths */
     (void)state;
     enum { R = 60, C = 11 };
     mt_graph *g = new_graph();
     mt_tensor x = tensor(g, MT_STATE, "f32", 2, R, C, 0);
     NODE(g, "fill", T("y", x), I("BR", 1), I("BC", 1));
-    for (int w = 1; w < 10; w++) NODE(g, "columns", T("x", x), T("y", tensor(g, MT_OUTPUT, "f32", 1, C, 0, 0)), I("W", w));
+    for (int w = 1; w < 10; w++)
+        NODE(g, "columns", T("x", x), T("y", tensor(g, MT_OUTPUT, "f32", 1, C, 0, 0)), I("W", w));
     oracle o = compile_all(g);
     assert_true(o.joins < 400);
     finish(&o);
@@ -504,21 +534,24 @@ static void test_scattered(void **state) { /* columns of what was written elemen
 static void test_views(void **state) { /* one tensor under many shapes, written and read in parts */
     (void)state;
     mt_graph *g = new_graph();
-    mt_tensor x = tensor(g, MT_STATE, "f32", 3, 6, 4, 8), y = tensor(g, MT_STATE, "f32", 2, 6, 32, 0), z = tensor(g, MT_OUTPUT, "f32", 2, 24, 8, 0);
+    mt_tensor x = tensor(g, MT_STATE, "f32", 3, 6, 4, 8), y = tensor(g, MT_STATE, "f32", 2, 6, 32, 0),
+              z = tensor(g, MT_OUTPUT, "f32", 2, 24, 8, 0);
     NODE(g, "fill", T("y", shape(g, x, 2, 6, 32, 0)), I("BR", 1), I("BC", 16)); /* two heads an instruction */
     NODE(g, "copy", T("x", shape(g, x, 2, 6, 32, 0)), T("y", y), I("BR", 1), I("BC", 8));
     NODE(g, "copy", T("x", shape(g, y, 2, 24, 8, 0)), T("y", z), I("BR", 4), I("BC", 8));
     oracle o = compile_all(g);
     assert_exact(&o);
     assert_int_equal(o.redundant, 0);
-    for (size_t i = 0; i < 12; i++) assert_int_equal(o.p->instructions[i].wait_count, 0); /* the writers do not wait for each other */
+    for (size_t i = 0; i < 12; i++)
+        assert_int_equal(o.p->instructions[i].wait_count, 0); /* the writers do not wait for each other */
     finish(&o);
 }
 
 static void test_shared_bytes(void **state) { /* instructions whose elements share a byte conflict */
     (void)state;
     mt_graph *g = new_graph();
-    mt_tensor x = tensor(g, MT_INPUT, "f32", 2, 4, 9, 0), even = tensor(g, MT_STATE, "u4", 2, 4, 10, 0), odd = tensor(g, MT_STATE, "u4", 2, 4, 9, 0);
+    mt_tensor x = tensor(g, MT_INPUT, "f32", 2, 4, 9, 0), even = tensor(g, MT_STATE, "u4", 2, 4, 10, 0),
+              odd = tensor(g, MT_STATE, "u4", 2, 4, 9, 0);
     NODE(g, "nibbles", T("x", x), T("y", slice(g, even, 1, 0, 9)));
     NODE(g, "nibbles", T("x", x), T("y", odd));
     oracle o = compile_all(g);
@@ -531,8 +564,13 @@ static void test_limits(void **state) {
     mt_graph *g = new_graph();
     mt_error error = {0};
     mt_program *p = NULL;
-    mt_operand operands[] = {T("x", tensor(g, MT_INPUT, "f32", 1, 8, 0, 0)), T("y", tensor(g, MT_OUTPUT, "f32", 1, 8, 0, 0)),
-                             MT_OPERAND_FLOAT("a", 1), MT_OPERAND_FLOAT("b", 1), MT_OPERAND_FLOAT("c", 1), MT_OPERAND_FLOAT("d", 1), MT_OPERAND_FLOAT("e", 1)};
+    mt_operand operands[] = {T("x", tensor(g, MT_INPUT, "f32", 1, 8, 0, 0)),
+                             T("y", tensor(g, MT_OUTPUT, "f32", 1, 8, 0, 0)),
+                             MT_OPERAND_FLOAT("a", 1),
+                             MT_OPERAND_FLOAT("b", 1),
+                             MT_OPERAND_FLOAT("c", 1),
+                             MT_OPERAND_FLOAT("d", 1),
+                             MT_OPERAND_FLOAT("e", 1)};
     node(g, "many", operands, 7);
     assert_int_equal(mt_compile(g, NULL, &p, &error), MT_E_LIMIT);
     assert_null(p);
@@ -561,27 +599,46 @@ static mt_tensor random_view(mt_graph *g, const mt_tensor *bases, const int *kin
     const mt_tensor t = bases[b];
     uint32_t at;
     switch (kinds[b]) {
-    case 0: return t;                                                        /* [R, C] */
-    case 1: at = roll(R + 1); return slice(g, t, 0, at, at + R);             /* [2R, C] */
-    case 2: at = roll(C + 1); return slice(g, t, 1, at, at + C);             /* [R, 2C] */
-    case 3: return choose(g, t, 0, roll(3));                                 /* [3, R, C] */
-    case 4: return choose(g, t, 1, roll(3));                                 /* [R, 3, C] */
-    case 5: return shape(g, t, 2, R, C, 0);                                  /* [R C] */
-    case 6: return shape(g, t, 2, R, C, 0);                                  /* [R C / 12, 12] */
-    default: at = roll(4); return shape(g, slice(g, t, 0, at, at + R), 2, R, C, 0); /* [R + 3, C / 4, 4] */
+    case 0:
+        return t; /* [R, C] */
+    case 1:
+        at = roll(R + 1);
+        return slice(g, t, 0, at, at + R); /* [2R, C] */
+    case 2:
+        at = roll(C + 1);
+        return slice(g, t, 1, at, at + C); /* [R, 2C] */
+    case 3:
+        return choose(g, t, 0, roll(3)); /* [3, R, C] */
+    case 4:
+        return choose(g, t, 1, roll(3)); /* [R, 3, C] */
+    case 5:
+        return shape(g, t, 2, R, C, 0); /* [R C] */
+    case 6:
+        return shape(g, t, 2, R, C, 0); /* [R C / 12, 12] */
+    default:
+        at = roll(4);
+        return shape(g, slice(g, t, 0, at, at + R), 2, R, C, 0); /* [R + 3, C / 4, 4] */
     }
 }
 
 static mt_tensor random_base(mt_graph *g, int kind, mt_role role) {
     switch (kind) {
-    case 0: return tensor(g, role, "f32", 2, R, C, 0);
-    case 1: return tensor(g, role, "f32", 2, 2 * R, C, 0);
-    case 2: return tensor(g, role, "f32", 2, R, 2 * C, 0);
-    case 3: return tensor(g, role, "f32", 3, 3, R, C);
-    case 4: return tensor(g, role, "f32", 3, R, 3, C);
-    case 5: return tensor(g, role, "f32", 1, R * C, 0, 0);
-    case 6: return tensor(g, role, "f32", 2, R * C / 12, 12, 0);
-    default: return tensor(g, role, "f32", 3, R + 3, C / 4, 4);
+    case 0:
+        return tensor(g, role, "f32", 2, R, C, 0);
+    case 1:
+        return tensor(g, role, "f32", 2, 2 * R, C, 0);
+    case 2:
+        return tensor(g, role, "f32", 2, R, 2 * C, 0);
+    case 3:
+        return tensor(g, role, "f32", 3, 3, R, C);
+    case 4:
+        return tensor(g, role, "f32", 3, R, 3, C);
+    case 5:
+        return tensor(g, role, "f32", 1, R * C, 0, 0);
+    case 6:
+        return tensor(g, role, "f32", 2, R * C / 12, 12, 0);
+    default:
+        return tensor(g, role, "f32", 3, R + 3, C / 4, 4);
     }
 }
 
@@ -594,23 +651,39 @@ static void test_random(void **state) {
         mt_tensor bases[BASES];
         int kinds[BASES];
         const bool bound = seed % 3 == 0; /* no slots, no mixed dimensions: the order must be exact */
-        for (int b = 0; b < BASES; b++) bases[b] = random_base(g, kinds[b] = (int)roll(bound ? 5 : 8), bound || b % 4 == 3 ? MT_STATE : MT_TEMP);
+        for (int b = 0; b < BASES; b++)
+            bases[b] = random_base(g, kinds[b] = (int)roll(bound ? 5 : 8), bound || b % 4 == 3 ? MT_STATE : MT_TEMP);
         const uint32_t nodes = 10 + roll(30);
         for (uint32_t n = 0; n < nodes; n++) {
-            const mt_tensor x = random_view(g, bases, kinds), y = random_view(g, bases, kinds), z = random_view(g, bases, kinds);
+            const mt_tensor x = random_view(g, bases, kinds), y = random_view(g, bases, kinds),
+                            z = random_view(g, bases, kinds);
             const int64_t br = 1 + roll(R), bc = 1 + roll(C);
             if (!bound && roll(3) == 0) { /* a tensor ends, another takes its place */
                 const uint32_t b = roll(BASES);
                 bases[b] = random_base(g, kinds[b], MT_TEMP);
             }
             switch (roll(7)) {
-            case 0: NODE(g, "fill", T("y", y), I("BR", br), I("BC", bc)); break;
-            case 1: NODE(g, "copy", T("x", x), T("y", y), I("BR", br), I("BC", bc)); break;
-            case 2: NODE(g, "add2", T("x", x), T("z", z), T("y", y), I("BR", br), I("BC", bc)); break;
-            case 3: NODE(g, "bump", T("y", y), I("BR", br), I("BC", bc)); break;
-            case 4: NODE(g, "total", T("x", x), T("y", y), I("BR", br), I("BC", bc)); break;
-            case 5: NODE(g, "stencil", T("x", x), T("y", y), I("BR", br)); break;
-            default: NODE(g, "prefix", T("x", x), T("y", y)); break;
+            case 0:
+                NODE(g, "fill", T("y", y), I("BR", br), I("BC", bc));
+                break;
+            case 1:
+                NODE(g, "copy", T("x", x), T("y", y), I("BR", br), I("BC", bc));
+                break;
+            case 2:
+                NODE(g, "add2", T("x", x), T("z", z), T("y", y), I("BR", br), I("BC", bc));
+                break;
+            case 3:
+                NODE(g, "bump", T("y", y), I("BR", br), I("BC", bc));
+                break;
+            case 4:
+                NODE(g, "total", T("x", x), T("y", y), I("BR", br), I("BC", bc));
+                break;
+            case 5:
+                NODE(g, "stencil", T("x", x), T("y", y), I("BR", br));
+                break;
+            default:
+                NODE(g, "prefix", T("x", x), T("y", y));
+                break;
             }
         }
         NODE(g, "copy", T("x", random_view(g, bases, kinds)), T("y", tensor(g, MT_OUTPUT, "f32", 2, R, C, 0)));
@@ -625,10 +698,10 @@ static void test_random(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_chain),        cmocka_unit_test(test_residual),      cmocka_unit_test(test_heads),
-        cmocka_unit_test(test_split),        cmocka_unit_test(test_live),          cmocka_unit_test(test_many_waits),
-        cmocka_unit_test(test_many_arrivals), cmocka_unit_test(test_scattered),    cmocka_unit_test(test_views),
-        cmocka_unit_test(test_shared_bytes), cmocka_unit_test(test_limits),        cmocka_unit_test(test_random),
+        cmocka_unit_test(test_chain),         cmocka_unit_test(test_residual),  cmocka_unit_test(test_heads),
+        cmocka_unit_test(test_split),         cmocka_unit_test(test_live),      cmocka_unit_test(test_many_waits),
+        cmocka_unit_test(test_many_arrivals), cmocka_unit_test(test_scattered), cmocka_unit_test(test_views),
+        cmocka_unit_test(test_shared_bytes),  cmocka_unit_test(test_limits),    cmocka_unit_test(test_random),
     };
     return cmocka_run_group_tests(tests, open_tiles, close_tiles);
 }

@@ -1,5 +1,5 @@
-/* Chat templates: against Python's Jinja on templates of models, of single rules and random ones; errors with their place;
- * hostile templates; and the same from several cuts and mutations of a template, which must only never crash. */
+/* Chat templates: against Python's Jinja on templates of models, of single rules and random ones; errors with their
+ * place; hostile templates; and the same from several cuts and mutations of a template, which must only never crash. */
 // clang-format off
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,11 +11,13 @@
 #include "monotile/text.h"
 #include "text_oracle.h"
 
-static mt_status render(const char *source, size_t length, const mt_message *messages, size_t count, bool prompt, char **out,
-                        size_t *out_length, mt_error *error) {
+static mt_status render(const char *source, size_t length, const mt_message *messages, size_t count, bool prompt,
+                        char **out, size_t *out_length, mt_error *error) {
     mt_template *t = NULL;
     mt_status status = mt_template_new(&t, source, length, error);
-    if (!status) status = mt_template_apply(t, messages, count, &(mt_template_options){prompt, "<s>", "</s>"}, out, out_length, error);
+    if (!status)
+        status = mt_template_apply(t, messages, count, &(mt_template_options){prompt, "<s>", "</s>"}, out, out_length,
+                                   error);
     mt_template_free(t);
     return status;
 }
@@ -50,11 +52,13 @@ static void check_against_jinja(const char *model) {
         char *got = NULL;
         mt_error error = {0};
         const mt_status status = render(source, source_length, messages, count, prompt, &got, &length, &error);
-        if (good && status == MT_E_UNSUPPORTED) unsupported++; /* with luck random templates write a list, or multiply a string */
-        const bool same = (good && status == MT_E_UNSUPPORTED) || (good == !status && (!good || (length == wanted_length && !memcmp(got, wanted, length))));
+        if (good && status == MT_E_UNSUPPORTED)
+            unsupported++; /* with luck random templates write a list, or multiply a string */
+        const bool same = (good && status == MT_E_UNSUPPORTED)
+                          || (good == !status && (!good || (length == wanted_length && !memcmp(got, wanted, length))));
         if (!same && wrong++ < 3)
-            printf("--- case %u:\n%.*s\n--- wanted (%s):\n%.*s\n--- got:\n%s\n%s\n", i, (int)source_length, source, good ? "success" : "failure",
-                          (int)wanted_length, wanted, got ? got : error.message, error.where);
+            printf("--- case %u:\n%.*s\n--- wanted (%s):\n%.*s\n--- got:\n%s\n%s\n", i, (int)source_length, source,
+                   good ? "success" : "failure", (int)wanted_length, wanted, got ? got : error.message, error.where);
         right += same && !status;
         rejected += same && !good;
         free(got);
@@ -90,7 +94,8 @@ static const mt_message hello[] = {{"user", "Hello"}};
 static void expect_text(const char *source, const char *wanted) {
     char *got = NULL;
     mt_error error = {0};
-    if (render(source, strlen(source), hello, 1, true, &got, NULL, &error)) fail_msg("%s: %s", error.where, error.message);
+    if (render(source, strlen(source), hello, 1, true, &got, NULL, &error))
+        fail_msg("%s: %s", error.where, error.message);
     assert_string_equal(got, wanted);
     free(got);
 }
@@ -100,7 +105,8 @@ static void expect_error(const char *source, mt_status status, const char *where
     mt_error error = {0};
     assert_int_equal(render(source, strlen(source), hello, 1, true, &got, NULL, &error), status);
     assert_null(got);
-    if (strcmp(error.where, where) || !strstr(error.message, part)) fail_msg("\"%s\" at %s, for %s", error.message, error.where, source);
+    if (strcmp(error.where, where) || !strstr(error.message, part))
+        fail_msg("\"%s\" at %s, for %s", error.message, error.where, source);
     assert_int_equal(render(source, strlen(source), hello, 1, true, &got, NULL, NULL), status);
 }
 
@@ -130,7 +136,8 @@ static void test_errors(void **state) {
     expect_error("{{ 99999999999999999999 }}", MT_E_LIMIT, "chat template:1:4", "too large");
     expect_error("{{ 9223372036854775807 + 1 }}", MT_E_LIMIT, "chat template:1:24", "64 bits");
     expect_error("{{ (-9223372036854775807 - 1) // -1 }}", MT_E_LIMIT, "chat template:1:31", "64 bits");
-    expect_error("{{ raise_exception('roles ' ~ messages[0].role) }}", MT_E_ARGUMENT, "chat template:1:19", "roles user");
+    expect_error("{{ raise_exception('roles ' ~ messages[0].role) }}", MT_E_ARGUMENT, "chat template:1:19",
+                 "roles user");
     expect_error("\xFF", MT_E_FORMAT, "chat template", "UTF-8");
     expect_text("{{ (-9223372036854775807 - 1) % -1 }}{{ 9223372036854775807 }}", "09223372036854775807");
     expect_text("{% if nope %}{{ messages | selectattr('x') }}{% endif %}fine", "fine"); /* not reached */
@@ -151,7 +158,11 @@ static void test_errors(void **state) {
     mt_template_free(t);
     /* The message's bytes need not be UTF-8. */
     static const char cut[] = "{{ messages[0].content[1:] }}{{ messages[0].content|lower|trim|length }}";
-    assert_int_equal(render(cut, strlen(cut), &(mt_message){"a", "\xFF\xFE" "a\xC3 "}, 1, false, &got, NULL, &error), MT_OK);
+    assert_int_equal(render(cut, strlen(cut),
+                            &(mt_message){"a", "\xFF\xFE"
+                                               "a\xC3 "},
+                            1, false, &got, NULL, &error),
+                     MT_OK);
     assert_string_equal(got, "\xFE" "a\xC3 4");
     free(got);
 }
@@ -186,25 +197,42 @@ static void test_hostile_templates(void **state) {
     expect_limit("", "{% if 1 %}", 5000, "");
     expect_limit("", "{% for x in y %}", 5000, "");
     expect_limit("", "a", (1 << 20) + 1, "");
-    expect_limit("{% set ns = namespace(a='aaaaaaaa') %}{% for x in range(100) %}{% set ns.a = ns.a + ns.a %}{% endfor %}", "", 0, "");
-    expect_limit("{% set ns = namespace(a=[1]) %}{% for x in range(100) %}{% set ns.a = ns.a + ns.a %}{% endfor %}", "", 0, "");
-    expect_limit("{% set ns = namespace(a=[1]) %}{% for x in range(1000) %}{% set ns.a = [ns.a] %}{% endfor %}{{ ns.a | tojson }}", "", 0, "");
-    expect_limit("{% set ns = namespace(a=[1], b=[1]) %}{% for x in range(1000) %}{% set ns.a = [ns.a] %}{% set ns.b = [ns.b] %}{% endfor %}{{ ns.a == ns.b }}", "", 0, "");
-    expect_limit("{% set ns = namespace(a=[1]) %}{% for x in range(60) %}{% set ns.a = [ns.a, ns.a] %}{% endfor %}{{ ns.a | tojson | length }}", "", 0, "");
-    expect_limit("{% set ns = namespace(a=[1], b=[1]) %}{% for x in range(60) %}{% set ns.a = [ns.a, ns.a] %}{% set ns.b = [ns.b, ns.b] %}{% endfor %}{{ ns.a == ns.b }}", "", 0, "");
+    expect_limit(
+        "{% set ns = namespace(a='aaaaaaaa') %}{% for x in range(100) %}{% set ns.a = ns.a + ns.a %}{% endfor %}", "",
+        0, "");
+    expect_limit("{% set ns = namespace(a=[1]) %}{% for x in range(100) %}{% set ns.a = ns.a + ns.a %}{% endfor %}", "",
+                 0, "");
+    expect_limit("{% set ns = namespace(a=[1]) %}{% for x in range(1000) %}{% set ns.a = [ns.a] %}{% endfor %}{{ ns.a "
+                 "| tojson }}",
+                 "", 0, "");
+    expect_limit("{% set ns = namespace(a=[1], b=[1]) %}{% for x in range(1000) %}{% set ns.a = [ns.a] %}{% set ns.b = "
+                 "[ns.b] %}{% endfor %}{{ ns.a == ns.b }}",
+                 "", 0, "");
+    expect_limit("{% set ns = namespace(a=[1]) %}{% for x in range(60) %}{% set ns.a = [ns.a, ns.a] %}{% endfor %}{{ "
+                 "ns.a | tojson | length }}",
+                 "", 0, "");
+    expect_limit("{% set ns = namespace(a=[1], b=[1]) %}{% for x in range(60) %}{% set ns.a = [ns.a, ns.a] %}{% set "
+                 "ns.b = [ns.b, ns.b] %}{% endfor %}{{ ns.a == ns.b }}",
+                 "", 0, "");
     expect_limit("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}", "", 0, "");
-    expect_limit("{% set s = range(99999)|join %}{% for a in range(99999) %}{% if 'x' in s %}{% endif %}{% endfor %}", "", 0, "");
+    expect_limit("{% set s = range(99999)|join %}{% for a in range(99999) %}{% if 'x' in s %}{% endif %}{% endfor %}",
+                 "", 0, "");
     expect_limit("{% set s = range(99999)|join %}{% for a in range(99999) %}{{ s }}{% endfor %}", "", 0, "");
-    expect_limit("{% set s = range(99999)|join('\\x01') %}{% for a in range(99999) %}{% if s|tojson %}{% endif %}{% endfor %}", "", 0, "");
+    expect_limit(
+        "{% set s = range(99999)|join('\\x01') %}{% for a in range(99999) %}{% if s|tojson %}{% endif %}{% endfor %}",
+        "", 0, "");
 }
 
 /* Cuts and changes of a template: any outcome but a crash. */
 static void test_mutations(void **state) {
     (void)state;
     static const char source[] =
-        "{%- set ns = namespace(a=1) %}{% for m in messages[::-1] if m.role is defined %}\n {{- loop.index ~ m['content'][1:-1]|trim(' x') + \"\\n\\u00e9\" }}"
-        "{% set ns.a = ns.a * 2 // 3 %}{% else %}{# none #}{% endfor %}{{ {'k': [1, (2,)]}|tojson(indent=2) if ns.a >= 0 and not x else 'a'.split('b')[-1].replace('a', 'c') }}"
-        "{% set b %}x{{ range(3)|join(', ') }}{% endset %}{% if b in ['y'] %}1{% elif b == none %}2{% else %}3{% endif %}";
+        "{%- set ns = namespace(a=1) %}{% for m in messages[::-1] if m.role is defined %}\n {{- loop.index ~ "
+        "m['content'][1:-1]|trim(' x') + \"\\n\\u00e9\" }}"
+        "{% set ns.a = ns.a * 2 // 3 %}{% else %}{# none #}{% endfor %}{{ {'k': [1, (2,)]}|tojson(indent=2) if ns.a >= "
+        "0 and not x else 'a'.split('b')[-1].replace('a', 'c') }}"
+        "{% set b %}x{{ range(3)|join(', ') }}{% endset %}{% if b in ['y'] %}1{% elif b == none %}2{% else %}3{% endif "
+        "%}";
     static const char parts[] = "{}%#-+()[]'\"|.,:=\\ \n~i0";
     uint64_t seed = 1;
     size_t good = 0;

@@ -1,5 +1,5 @@
-/* The tokenizer: against PyPI's tokenizers on a trained vocabulary and, where MONOTILE_MODEL names a model file, on the real
- * one; its own rules on small vocabularies; hostile vocabularies and texts. */
+/* The tokenizer: against PyPI's tokenizers on a trained vocabulary and, where MONOTILE_MODEL names a model file, on the
+ * real one; its own rules on small vocabularies; hostile vocabularies and texts. */
 // clang-format off
 #include <setjmp.h>
 #include <stdarg.h>
@@ -23,8 +23,18 @@ static tokenizer_text str(const char *s) { return (tokenizer_text){s, strlen(s)}
 static vocabulary *vocabulary_new(const char *pre) {
     vocabulary *v = calloc(1, sizeof *v);
     assert_non_null(v);
-    v->config = (tokenizer_config){.model = str("gpt2"), .pre = str(pre), .tokens = v->tokens, .types = v->types, .merges = v->merges,
-                                   .bos = -1, .eos = -1, .eot = -1, .eom = -1, .unknown = -1, .add_bos = -1, .add_eos = -1};
+    v->config = (tokenizer_config){.model = str("gpt2"),
+                                   .pre = str(pre),
+                                   .tokens = v->tokens,
+                                   .types = v->types,
+                                   .merges = v->merges,
+                                   .bos = -1,
+                                   .eos = -1,
+                                   .eot = -1,
+                                   .eom = -1,
+                                   .unknown = -1,
+                                   .add_bos = -1,
+                                   .add_eos = -1};
     return v;
 }
 
@@ -85,9 +95,10 @@ static void expect_ids(const mt_tokenizer *t, const char *bytes, unsigned flags,
     mt_tokens_free(&tokens);
 }
 #define EXPECT(t, bytes, flags, ...)                                                                                   \
-    expect_ids(t, bytes, flags, (const int32_t[]){__VA_ARGS__}, sizeof((const int32_t[]){__VA_ARGS__}) / sizeof(int32_t))
+    expect_ids(t, bytes, flags, (const int32_t[]){__VA_ARGS__},                                                        \
+               sizeof((const int32_t[]){__VA_ARGS__}) / sizeof(int32_t))
 
-/* The oracle -------------------------------------------------------------------------------------------------------- */
+/* The oracle ------------------------------------------------------------------------------------------------------- */
 
 static void check_streams(const mt_tokenizer *t, oracle *o) {
     const uint32_t count = oracle_u32(o);
@@ -148,15 +159,19 @@ static void check_against_oracle(const char *model) {
             const uint32_t count = oracle_u32(&o);
             assert_true(o.bytes.length - o.at >= count * sizeof(int32_t));
             mt_tokens tokens = encode(t, bytes, length, flags);
-            const bool same = tokens.count == count && (!count || !memcmp(tokens.ids, o.bytes.data + o.at, count * sizeof(int32_t)));
+            const bool same =
+                tokens.count == count && (!count || !memcmp(tokens.ids, o.bytes.data + o.at, count * sizeof(int32_t)));
             if (!same && wrong < 10)
-                print_message("%.*s: case %u differs: \"%.*s\"\n", (int)v->config.pre.length, v->config.pre.data, i, (int)length, bytes);
+                print_message("%.*s: case %u differs: \"%.*s\"\n", (int)v->config.pre.length, v->config.pre.data, i,
+                              (int)length, bytes);
             wrong += !same;
             right += same;
             if (same && !tokens.dropped) { /* and back */
                 char *decoded = NULL;
                 size_t decoded_length;
-                assert_int_equal(mt_tokenizer_decode(t, tokens.ids, count, MT_DECODE_CONTROL, &decoded, &decoded_length, NULL), MT_OK);
+                assert_int_equal(
+                    mt_tokenizer_decode(t, tokens.ids, count, MT_DECODE_CONTROL, &decoded, &decoded_length, NULL),
+                    MT_OK);
                 assert_int_equal(decoded_length, length);
                 assert_memory_equal(decoded, bytes, length + 0);
                 free(decoded);
@@ -189,7 +204,7 @@ static void test_real_vocabulary(void **state) {
     check_against_oracle(model);
 }
 
-/* Rules ------------------------------------------------------------------------------------------------------------- */
+/* Rules ------------------------------------------------------------------------------------------------------------ */
 
 static void test_merges(void **state) {
     (void)state;
@@ -247,8 +262,10 @@ static void test_special_tokens(void **state) {
     assert_int_equal(mt_tokenizer_find(t, "<x>y", 4), -1);
     assert_int_equal(mt_tokenizer_find(t, "a", 1), -1);
     assert_int_equal(mt_tokenizer_find(t, "", 0), -1);
-    assert_true(mt_tokenizer_is_end(t, end) && mt_tokenizer_is_end(t, x) && !mt_tokenizer_is_end(t, bos) && !mt_tokenizer_is_end(t, 'a'));
-    assert_true(mt_tokenizer_is_control(t, unknown) && !mt_tokenizer_is_control(t, user) && !mt_tokenizer_is_control(t, -1));
+    assert_true(mt_tokenizer_is_end(t, end) && mt_tokenizer_is_end(t, x) && !mt_tokenizer_is_end(t, bos)
+                && !mt_tokenizer_is_end(t, 'a'));
+    assert_true(mt_tokenizer_is_control(t, unknown) && !mt_tokenizer_is_control(t, user)
+                && !mt_tokenizer_is_control(t, -1));
     assert_false(mt_tokenizer_is_end(t, 10000));
     assert_int_equal(mt_tokenizer_special(t, MT_TOKEN_BOS), bos);
     assert_int_equal(mt_tokenizer_special(t, MT_TOKEN_EOM), -1);
@@ -306,9 +323,26 @@ static void test_detokenizer(void **state) {
     mt_tokenizer *t = make(v);
     mt_detokenizer *d = NULL;
     assert_int_equal(mt_detokenizer_new(&d, t, 0, NULL), MT_OK);
-    static const struct { int byte; const char *out; } steps[] = {
-        {'a', "a"}, {0xE2, ""}, {0x82, ""}, {0xAC, "€"}, {0xF0, ""}, {0x9F, ""}, {'b', "\uFFFD" "b"}, {0x80, "\uFFFD"},
-        {0xE0, ""}, {0x80, "\uFFFD\uFFFD"}, {0xF0, ""}, {0x9F, ""}, {0x91, ""}, {0x8D, "👍"}, {0xC3, ""}, {-1, "\uFFFD"}, {-1, ""}, {'c', "c"}};
+    static const struct { int byte; const char *out;
+    } steps[] = {{'a', "a"},
+                 {0xE2, ""},
+                 {0x82, ""},
+                 {0xAC, "€"},
+                 {0xF0, ""},
+                 {0x9F, ""},
+                 {'b', "\uFFFD"
+                       "b"},
+                 {0x80, "\uFFFD"},
+                 {0xE0, ""},
+                 {0x80, "\uFFFD\uFFFD"},
+                 {0xF0, ""},
+                 {0x9F, ""},
+                 {0x91, ""},
+                 {0x8D, "👍"},
+                 {0xC3, ""},
+                 {-1, "\uFFFD"},
+                 {-1, ""},
+                 {'c', "c"}};
     for (size_t i = 0; i < COUNT_OF(steps); i++) {
         const char *out = NULL;
         size_t length;
@@ -326,7 +360,7 @@ static void test_detokenizer(void **state) {
     free(v);
 }
 
-/* Hostile input ----------------------------------------------------------------------------------------------------- */
+/* Hostile input ---------------------------------------------------------------------------------------------------- */
 
 static void test_hostile_vocabularies(void **state) {
     (void)state;
@@ -411,8 +445,9 @@ static void test_hostile_vocabularies(void **state) {
 /* Whatever the bytes: they come back, with every pre-tokenizer. */
 static void test_random_bytes(void **state) {
     (void)state;
-    static const char *const names[] = {"default", "gpt-2", "smollm", "llama-bpe", "glm4", "qwen2", "qwen35", "tekken", "gpt-4o", "deepseek-llm",
-                                        "deepseek-coder", "deepseek-v3", "falcon", "bloom", "viking", "seed-coder", "bailingmoe"};
+    static const char *const names[] = {"default", "gpt-2",  "smollm", "llama-bpe",    "glm4",           "qwen2",
+                                        "qwen35",  "tekken", "gpt-4o", "deepseek-llm", "deepseek-coder", "deepseek-v3",
+                                        "falcon",  "bloom",  "viking", "seed-coder",   "bailingmoe"};
     uint64_t seed = 1;
     for (size_t p = 0; p < COUNT_OF(names); p++) {
         vocabulary *v = vocabulary_of_bytes(names[p]);
@@ -424,7 +459,8 @@ static void test_random_bytes(void **state) {
         mt_tokenizer *t = make(v);
         for (int i = 0; i < 300; i++) {
             unsigned char bytes[200];
-            static const unsigned char some[] = "ab 19'<x>\n\r\t\xE2\x82\xAC\xF0\x9F\x91\x8D\xED\xA0\xC2\x85\xE3\x80\x80";
+            static const unsigned char some[] =
+                "ab 19'<x>\n\r\t\xE2\x82\xAC\xF0\x9F\x91\x8D\xED\xA0\xC2\x85\xE3\x80\x80";
             const size_t length = (size_t)(i * 7) % sizeof bytes;
             for (size_t j = 0; j < length; j++) {
                 seed = seed * 6364136223846793005u + 1442695040888963407u;
@@ -433,7 +469,8 @@ static void test_random_bytes(void **state) {
             mt_tokens tokens = encode(t, (const char *)bytes, length, (unsigned)i % 4);
             char *back = NULL;
             size_t back_length;
-            assert_int_equal(mt_tokenizer_decode(t, tokens.ids, tokens.count, MT_DECODE_CONTROL, &back, &back_length, NULL), MT_OK);
+            assert_int_equal(
+                mt_tokenizer_decode(t, tokens.ids, tokens.count, MT_DECODE_CONTROL, &back, &back_length, NULL), MT_OK);
             assert_int_equal(back_length, length);
             if (length) assert_memory_equal(back, bytes, length);
             free(back);
@@ -447,7 +484,8 @@ static void test_random_bytes(void **state) {
 /* Megabytes without a place to cut: quadratic work would not end. */
 static void test_long_pieces(void **state) {
     (void)state;
-    static const char *const names[] = {"gpt-2", "smollm", "llama-bpe", "qwen2", "tekken", "gpt-4o", "deepseek-llm", "deepseek-v3", "default"};
+    static const char *const names[] = {"gpt-2",  "smollm",       "llama-bpe",   "qwen2",  "tekken",
+                                        "gpt-4o", "deepseek-llm", "deepseek-v3", "default"};
     enum { LENGTH = 1 << 19 };
     char *bytes = malloc(LENGTH);
     assert_non_null(bytes);
@@ -469,7 +507,8 @@ static void test_long_pieces(void **state) {
             bytes[LENGTH - 1] = '\xFF'; /* no UTF-8 */
             mt_tokens tokens = encode(t, bytes, LENGTH, 0);
             assert_true(tokens.count > 0 && tokens.count <= LENGTH);
-            if (*fill == 'a') assert_int_equal(tokens.count, 256 - 1 + 11 + 1); /* 255 of 2048, 1024, ..., 1, and the last byte */
+            if (*fill == 'a')
+                assert_int_equal(tokens.count, 256 - 1 + 11 + 1); /* 255 of 2048, 1024, ..., 1, and the last byte */
             mt_tokens_free(&tokens);
             memcpy(bytes + LENGTH - 3, "中", 3);
             tokens = encode(t, bytes, LENGTH, 0);
@@ -484,9 +523,15 @@ static void test_long_pieces(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_trained_vocabulary), cmocka_unit_test(test_real_vocabulary),      cmocka_unit_test(test_merges),
-        cmocka_unit_test(test_special_tokens),     cmocka_unit_test(test_gaps_and_prefix),      cmocka_unit_test(test_detokenizer),
-        cmocka_unit_test(test_hostile_vocabularies), cmocka_unit_test(test_random_bytes),       cmocka_unit_test(test_long_pieces),
+        cmocka_unit_test(test_trained_vocabulary),
+        cmocka_unit_test(test_real_vocabulary),
+        cmocka_unit_test(test_merges),
+        cmocka_unit_test(test_special_tokens),
+        cmocka_unit_test(test_gaps_and_prefix),
+        cmocka_unit_test(test_detokenizer),
+        cmocka_unit_test(test_hostile_vocabularies),
+        cmocka_unit_test(test_random_bytes),
+        cmocka_unit_test(test_long_pieces),
     };
     return cmocka_run_group_tests_name("tokenizer", tests, NULL, NULL);
 }

@@ -39,7 +39,8 @@ static bool oracle_run(oracle *o, const char *script, const char *argument) {
     const mt_status read = file_read(&o->bytes, file, 1u << 30, &error);
     unlink(file);
     if (spawned || (WIFEXITED(status) && (WEXITSTATUS(status) == 3 || WEXITSTATUS(status) == 127))) {
-        print_message("SKIPPED: %s %s needs Python packages (tests/requirements.txt) that are not there\n", python, script);
+        print_message("SKIPPED: %s %s needs Python packages (tests/requirements.txt) that are not there\n", python,
+                      script);
         text_free(&o->bytes);
         return false;
     }

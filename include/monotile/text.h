@@ -1,9 +1,9 @@
 /* Text in and out of a language model: the tokenizer, the chat template and the sampler.
  *
  * A tokenizer and a template never change once they are made: any number of threads may use one at the same time. A
- * detokenizer and a sampler hold the state of one stream of tokens: one thread at a time. Objects are freed by their own
- * _free function, which allows NULL; strings that a call hands out as `char **` are the caller's, to be released with
- * free(). On failure outputs stay as they were, unless a function says otherwise. */
+ * detokenizer and a sampler hold the state of one stream of tokens: one thread at a time. Objects are freed by their
+ * own _free function, which allows NULL; strings that a call hands out as `char **` are the caller's, to be released
+ * with free(). On failure outputs stay as they were, unless a function says otherwise. */
 #ifndef MONOTILE_TEXT_H
 #define MONOTILE_TEXT_H
 
@@ -33,17 +33,18 @@ typedef struct mt_tokens {
 MT_API void mt_tokens_free(mt_tokens *tokens);
 
 enum {
-    /* Put the beginning-of-sequence token in front, and the end-of-sequence token behind, if the model's file asks for it. */
+    /* Put the beginning-of-sequence token in front, and the end-of-sequence token behind, if the model's file asks for
+       it. */
     MT_ENCODE_ADD_SPECIAL = 1,
-    /* Control tokens written out in the text ("<|im_end|>") become those tokens. Set it for the output of a chat template or
-     * a person's raw prompt; without it such text is plain text, which cannot end a turn. */
+    /* Control tokens written out in the text ("<|im_end|>") become those tokens. Set it for the output of a chat
+     * template or a person's raw prompt; without it such text is plain text, which cannot end a turn. */
     MT_ENCODE_PARSE_SPECIAL = 2,
 };
 
-/* Appends the tokens of `text` to *out. Where several special tokens fit, the leftmost wins, then the longest. MT_E_LIMIT:
- * more than 2^28 bytes, or text that exhausts the pre-tokenizer's patterns. */
-MT_API mt_status mt_tokenizer_encode(const mt_tokenizer *t, const char *text, size_t length, unsigned flags, mt_tokens *out,
-                                     mt_error *error);
+/* Appends the tokens of `text` to *out. Where several special tokens fit, the leftmost wins, then the longest.
+ * MT_E_LIMIT: more than 2^28 bytes, or text that exhausts the pre-tokenizer's patterns. */
+MT_API mt_status mt_tokenizer_encode(const mt_tokenizer *t, const char *text, size_t length, unsigned flags,
+                                     mt_tokens *out, mt_error *error);
 
 /* Tokens in the vocabulary: ids are 0 to count - 1. */
 MT_API size_t mt_tokenizer_count(const mt_tokenizer *t);
@@ -64,14 +65,15 @@ MT_API int32_t mt_tokenizer_special(const mt_tokenizer *t, mt_special which);
 
 enum { MT_DECODE_CONTROL = 1 }; /* write control tokens out; without it they decode to nothing */
 
-/* The bytes of tokens one after another, and a NUL that `*length` (may be NULL) does not count. The text need not be valid
- * UTF-8. MT_E_ARGUMENT: an id outside of the vocabulary. */
-MT_API mt_status mt_tokenizer_decode(const mt_tokenizer *t, const int32_t *ids, size_t count, unsigned flags, char **text,
-                                     size_t *length, mt_error *error);
+/* The bytes of tokens one after another, and a NUL that `*length` (may be NULL) does not count. The text need not be
+ * valid UTF-8. MT_E_ARGUMENT: an id outside of the vocabulary. */
+MT_API mt_status mt_tokenizer_decode(const mt_tokenizer *t, const int32_t *ids, size_t count, unsigned flags,
+                                     char **text, size_t *length, mt_error *error);
 
-/* Decodes token by token for people to read: what it gives out is always valid UTF-8 and whole characters. The bytes of an
- * unfinished character are held back until the tokens that finish it. What can become no character any more, and what is
- * unfinished at the end, becomes U+FFFD, one for each maximal part of a character (as Python's "replace" does). */
+/* Decodes token by token for people to read: what it gives out is always valid UTF-8 and whole characters. The bytes of
+ * an unfinished character are held back until the tokens that finish it. What can become no character any more, and
+ * what is unfinished at the end, becomes U+FFFD, one for each maximal part of a character (as Python's "replace" does).
+ */
 typedef struct mt_detokenizer mt_detokenizer;
 
 /* The tokenizer must outlive it. `flags` as for mt_tokenizer_decode. */
@@ -83,23 +85,20 @@ MT_API mt_status mt_detokenizer_push(mt_detokenizer *d, int32_t id, const char *
 MT_API mt_status mt_detokenizer_flush(mt_detokenizer *d, const char **text, size_t *length, mt_error *error);
 
 /* Chat template -----------------------------------------------------------------------------------------------------
- * The Jinja template in a model's file, which turns a conversation into the text that the model was trained on. A part of
- * Jinja is understood, with the settings of Hugging Face's transformers (trim_blocks, lstrip_blocks); what is outside of it
- * fails with MT_E_UNSUPPORTED and a message that names the construct, its line and its column. Understood are
- *   statements  if/elif/else, for (with unpacking, if, else, break, continue), set (also of a namespace's attribute, and as a
- *               block), generation, comments, whitespace control;
- *   expressions names, attributes, indices, slices, literals (strings, integers, true, false, none, lists, tuples, dicts),
+ * The Jinja template in a model's file, which turns a conversation into the text that the model was trained on. A part
+ * of Jinja is understood, with the settings of Hugging Face's transformers (trim_blocks, lstrip_blocks); what is
+ * outside of it fails with MT_E_UNSUPPORTED and a message that names the construct, its line and its column. Understood
+ * are statements  if/elif/else, for (with unpacking, if, else, break, continue), set (also of a namespace's attribute,
+ * and as a block), generation, comments, whitespace control; expressions names, attributes, indices, slices, literals
+ * (strings, integers, true, false, none, lists, tuples, dicts),
  *               + - * // % ~ == != < <= > >= in, not in, and, or, not, x if y else z;
  *   loop        index, index0, revindex, revindex0, first, last, length, previtem, nextitem;
- *   filters     trim, length, count, upper, lower, capitalize, title, tojson (indent), default, d, first, last, join, list,
- *               string, replace, items, safe;
- *   tests       defined, undefined, none, string, mapping, iterable, sequence, number, integer, boolean, true, false, odd,
- *               even, equalto, eq, callable;
- *   methods     of strings: strip, lstrip, rstrip, split, startswith, endswith, upper, lower, capitalize, title, replace, join;
- *               of dicts: get, items, keys, values;
- *   functions   raise_exception, namespace, range, strftime_now.
- * An unknown filter, test, method or function matters only when it is reached. Upper and lower case follow Unicode's simple
- * mappings, one character for one. */
+ *   filters     trim, length, count, upper, lower, capitalize, title, tojson (indent), default, d, first, last, join,
+ * list, string, replace, items, safe; tests       defined, undefined, none, string, mapping, iterable, sequence,
+ * number, integer, boolean, true, false, odd, even, equalto, eq, callable; methods     of strings: strip, lstrip,
+ * rstrip, split, startswith, endswith, upper, lower, capitalize, title, replace, join; of dicts: get, items, keys,
+ * values; functions   raise_exception, namespace, range, strftime_now. An unknown filter, test, method or function
+ * matters only when it is reached. Upper and lower case follow Unicode's simple mappings, one character for one. */
 typedef struct mt_template mt_template;
 
 typedef struct mt_message {
@@ -130,9 +129,9 @@ MT_API mt_status mt_template_apply(const mt_template *t, const mt_message *messa
  *   top_k  keeps the k largest (0: all),
  *   top_p  keeps the largest until together they have at least this share of what top_k left (1: all),
  *   min_p  keeps those with at least this fraction of the largest's weight (0: all);
- * among equals lower indices come first. Then a number in [0, 1) times the sum of the weights is looked up among their running
- * sums, in the order of the indices. The number is what Philox4x32-10 gives for the key `seed` and the counter `step`. A logit
- * that is -inf or NaN is never chosen; +inf beats every other. */
+ * among equals lower indices come first. Then a number in [0, 1) times the sum of the weights is looked up among their
+ * running sums, in the order of the indices. The number is what Philox4x32-10 gives for the key `seed` and the counter
+ * `step`. A logit that is -inf or NaN is never chosen; +inf beats every other. */
 typedef struct mt_sampler mt_sampler;
 
 typedef struct mt_sampler_options {

@@ -39,7 +39,7 @@ typedef enum cuda_role { CUDA_ROLE_CONSUMER, CUDA_ROLE_LOADER, CUDA_ROLE_CONTROL
 typedef struct cuda_range { uint32_t first, count; } cuda_range; /* program_processor */
 
 /* The kernel's only parameter. */
-typedef struct cuda_launch {
+typedef struct cuda_run {
     const program_instruction *instructions;
     const uint32_t *order;                /* instruction numbers, processor after processor */
     const cuda_range *processors;         /* gridDim.x of them */
@@ -55,6 +55,6 @@ typedef struct cuda_launch {
     uint32_t runs;
     uint32_t pages;                       /* pages in dynamic shared memory */
     uint32_t scratch_bytes;               /* of ops, behind the pages; a multiple of 128 */
-} cuda_launch;
+} cuda_run;
 
 #endif

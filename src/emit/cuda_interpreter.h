@@ -10,7 +10,7 @@
 
 /* Which instruction is the i-th of this CTA in run `run` (0: the first of the launch)? The controller alone asks. */
 MT_DEVICE bool mt_fetch(mt_context *c, uint32_t run, uint32_t i, uint32_t *number) {
-    const cuda_launch *l = c->launch;
+    const cuda_run *l = c->launch;
     if (!l->next) {
         const cuda_range mine = l->processors[blockIdx.x];
         if (i >= mine.count) return false;
@@ -120,7 +120,7 @@ static __device__ void mt_consumer(mt_context *c) {
     }
 }
 
-extern "C" __global__ void __launch_bounds__(CUDA_THREADS, 1) monotile(const __grid_constant__ cuda_launch launch) {
+extern "C" __global__ void __launch_bounds__(CUDA_THREADS, 1) monotile(const __grid_constant__ cuda_run launch) {
     extern __shared__ __align__(1024) char dynamic[];
     __shared__ mt_cta cta;
     mt_context c;

@@ -68,7 +68,7 @@ typedef struct mt_cta { /* static shared memory */
 
 /* One role's view of the machine. */
 typedef struct mt_context {
-    const cuda_launch *launch;
+    const cuda_run *launch;
     mt_cta *cta;
     const mt_slot *slot;       /* the current instruction */
     char *pages, *scratch;     /* dynamic shared memory */

@@ -31,7 +31,8 @@ void sampler_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t o
     uint32_t c[4] = {counter[0], counter[1], counter[2], counter[3]}, k[2] = {key[0], key[1]};
     for (int round = 0; round < 10; round++) {
         const uint64_t a = (uint64_t)0xD2511F53u * c[0], b = (uint64_t)0xCD9E8D57u * c[2];
-        const uint32_t next[4] = {(uint32_t)(b >> 32) ^ c[1] ^ k[0], (uint32_t)b, (uint32_t)(a >> 32) ^ c[3] ^ k[1], (uint32_t)a};
+        const uint32_t next[4] = {(uint32_t)(b >> 32) ^ c[1] ^ k[0], (uint32_t)b, (uint32_t)(a >> 32) ^ c[3] ^ k[1],
+                                  (uint32_t)a};
         memcpy(c, next, sizeof c);
         k[0] += 0x9E3779B9u;
         k[1] += 0xBB67AE85u;
@@ -47,8 +48,8 @@ double sampler_uniform(uint64_t seed, uint64_t step) {
     return (double)((uint64_t)word[0] << 21 | word[1] >> 11) * 0x1p-53;
 }
 
-/* x = k ln 2 + r with |r| <= ln 2 / 2: exp(x) = 2^k exp(r), and 13 terms of the series give exp(r) to the last bit or two.
- * ln 2 comes in two parts, the first with so few bits that k times it is exact. */
+/* x = k ln 2 + r with |r| <= ln 2 / 2: exp(x) = 2^k exp(r), and 13 terms of the series give exp(r) to the last bit or
+ * two. ln 2 comes in two parts, the first with so few bits that k times it is exact. */
 double sampler_exp(double x) {
     static const double ln2_high = 0x1.62e42fee00000p-1, ln2_low = 0x1.a39ef35793c76p-33, log2_e = 0x1.71547652b82fep+0;
     static const double inverse_factorial[] = {
@@ -73,7 +74,8 @@ mt_status mt_sampler_new(mt_sampler **out, const mt_sampler_options *options, mt
     if (options) o = *options;
     /* Written so that NaN fails. */
     if (!(o.temperature >= 0 && o.temperature <= 1e6f))
-        return error_set(error, MT_E_ARGUMENT, "sampler", "The temperature %g is not between 0 and 1000000.", (double)o.temperature);
+        return error_set(error, MT_E_ARGUMENT, "sampler", "The temperature %g is not between 0 and 1000000.",
+                         (double)o.temperature);
     if (!(o.top_p > 0 && o.top_p <= 1))
         return error_set(error, MT_E_ARGUMENT, "sampler", "top_p %g is not above 0 and at most 1.", (double)o.top_p);
     if (!(o.min_p >= 0 && o.min_p <= 1))
@@ -95,7 +97,9 @@ void mt_sampler_free(mt_sampler *s) {
 uint64_t mt_sampler_step(const mt_sampler *s) { return s->step; }
 void mt_sampler_set_step(mt_sampler *s, uint64_t step) { s->step = step; }
 
-static bool before(candidate a, candidate b) { return a.weight > b.weight || (a.weight == b.weight && a.token < b.token); }
+static bool before(candidate a, candidate b) {
+    return a.weight > b.weight || (a.weight == b.weight && a.token < b.token);
+}
 
 static void sift_down(candidate *heap, size_t count, size_t at) {
     const candidate moving = heap[at];
@@ -156,11 +160,13 @@ static candidate *cut(const mt_sampler_options *o, candidate *c, size_t *count) 
 
 mt_status mt_sampler_sample(mt_sampler *s, const float *logits, size_t count, int32_t *token, mt_error *error) {
     const mt_sampler_options *o = &s->options;
-    if (count > INT32_MAX) return error_set(error, MT_E_LIMIT, "sampler", "%zu logits are more than a token id can count.", count);
+    if (count > INT32_MAX)
+        return error_set(error, MT_E_LIMIT, "sampler", "%zu logits are more than a token id can count.", count);
     size_t best = count;
     for (size_t i = 0; i < count; i++)
         if (logits[i] > (best < count ? logits[best] : -INFINITY)) best = i; /* false for NaN */
-    if (best == count) return error_set(error, MT_E_ARGUMENT, "sampler", "None of %zu logits is a number above -inf.", count);
+    if (best == count)
+        return error_set(error, MT_E_ARGUMENT, "sampler", "None of %zu logits is a number above -inf.", count);
     if (o->temperature == 0) {
         s->step++;
         *token = (int32_t)best;
@@ -176,7 +182,8 @@ mt_status mt_sampler_sample(mt_sampler *s, const float *logits, size_t count, in
     const double largest = logits[best];
     for (size_t i = 0; i < count; i++) {
         if (!(logits[i] > -INFINITY)) continue;
-        const double weight = isinf(largest) ? logits[i] == largest : sampler_exp((logits[i] - largest) / o->temperature);
+        const double weight =
+            isinf(largest) ? logits[i] == largest : sampler_exp((logits[i] - largest) / o->temperature);
         if (weight > 0) s->candidates[kept++] = (candidate){weight, (int32_t)i};
     }
     const candidate *c = cut(o, s->candidates, &kept);

@@ -1,5 +1,5 @@
-/* Running a chat template: an interpreter for the tree of template_parse.c, with the meaning that Python's Jinja gives it.
- * What a hostile template can take is bounded: steps, bytes, and the depth of the tree. */
+/* Running a chat template: an interpreter for the tree of template_parse.c, with the meaning that Python's Jinja gives
+ * it. What a hostile template can take is bounded: steps, bytes, and the depth of the tree. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -14,7 +14,7 @@ typedef enum flow { NEXT, BREAK, CONTINUE } flow;
 static value evaluate(run *r, const template_node *n);
 static flow execute(run *r, const template_node *n);
 
-/* Names and calls --------------------------------------------------------------------------------------------------- */
+/* Names and calls -------------------------------------------------------------------------------------------------- */
 
 static value look_up(const run *r, value name) {
     static const char *const functions[] = {"raise_exception", "namespace", "range", "strftime_now"};
@@ -34,7 +34,8 @@ static void enter_scope(run *r, const template_node *n) {
 }
 
 /* Evaluates the arguments of a call, filter or test, and puts them where `names` says. */
-static void take_arguments(run *r, const template_node *n, const char *what, const char *names, int required, value *out) {
+static void take_arguments(run *r, const template_node *n, const char *what, const char *names, int required,
+                           value *out) {
     int position = 0;
     for (int i = 0; i < ARGUMENTS; i++) out[i] = nothing(ABSENT);
     for (const template_node *a = n->args; a; a = a->next) {
@@ -44,7 +45,8 @@ static void take_arguments(run *r, const template_node *n, const char *what, con
             const size_t length = strcspn(name, " ");
             if (a->keyword ? strlen(a->keyword) == length && !memcmp(name, a->keyword, length) : i == position) break;
         }
-        if (!*name && a->keyword) run_fail(r, a, MT_E_UNSUPPORTED, "The argument \"%.60s\" of %.60s is not supported.", a->keyword, what);
+        if (!*name && a->keyword)
+            run_fail(r, a, MT_E_UNSUPPORTED, "The argument \"%.60s\" of %.60s is not supported.", a->keyword, what);
         if (!*name) run_fail(r, a, MT_E_FORMAT, "%.60s has too many arguments.", what);
         if (out[i].kind != ABSENT) run_fail(r, a, MT_E_FORMAT, "%.60s has the same argument twice.", what);
         out[i] = evaluate(r, a);
@@ -58,10 +60,13 @@ static value call_range(run *r, const template_node *n) {
     value a[ARGUMENTS];
     take_arguments(r, n, "range", "start stop step", 1, a);
     for (int i = 0; i < 3; i++)
-        if (a[i].kind != ABSENT && !is_number(a[i])) run_fail(r, n, MT_E_FORMAT, "range is given %s.", value_kind_names[a[i].kind]);
-    const int64_t start = a[1].kind == ABSENT ? 0 : a[0].i, stop = a[1].kind == ABSENT ? a[0].i : a[1].i, step = a[2].kind == ABSENT ? 1 : a[2].i;
+        if (a[i].kind != ABSENT && !is_number(a[i]))
+            run_fail(r, n, MT_E_FORMAT, "range is given %s.", value_kind_names[a[i].kind]);
+    const int64_t start = a[1].kind == ABSENT ? 0 : a[0].i, stop = a[1].kind == ABSENT ? a[0].i : a[1].i,
+                  step = a[2].kind == ABSENT ? 1 : a[2].i;
     if (!step) run_fail(r, n, MT_E_FORMAT, "The step of range is 0.");
-    const __int128 distance = step > 0 ? (__int128)stop - start : (__int128)start - stop, stride = step > 0 ? step : -(__int128)step;
+    const __int128 distance = step > 0 ? (__int128)stop - start : (__int128)start - stop,
+                   stride = step > 0 ? step : -(__int128)step;
     const __int128 count = distance > 0 ? (distance + stride - 1) / stride : 0;
     if (count > RANGE_LIMIT) run_fail(r, n, MT_E_LIMIT, "range is longer than %d.", RANGE_LIMIT);
     value *items = value_items(r, n, (size_t)count);
@@ -75,7 +80,8 @@ static value call_function(run *r, const template_node *n, const char *name) {
     if (!strcmp(name, "namespace")) {
         value space = {NAMESPACE, 0, {.dict = run_alloc(r, n, sizeof(dict))}};
         for (const template_node *arg = n->args; arg; arg = arg->next) {
-            if (!arg->keyword) run_fail(r, arg, MT_E_UNSUPPORTED, "A namespace of anything but name=value is not supported.");
+            if (!arg->keyword)
+                run_fail(r, arg, MT_E_UNSUPPORTED, "A namespace of anything but name=value is not supported.");
             dict_put(r, arg, space.dict, c_string(arg->keyword), evaluate(r, arg));
         }
         return space;
@@ -83,11 +89,13 @@ static value call_function(run *r, const template_node *n, const char *name) {
     if (!strcmp(name, "raise_exception")) {
         take_arguments(r, n, name, "message", 1, a);
         const value message = value_text(r, n, a[0]);
-        run_fail(r, n, MT_E_ARGUMENT, "The chat template rejects the messages: %.*s", (int)(message.count < 400 ? message.count : 400), message.s);
+        run_fail(r, n, MT_E_ARGUMENT, "The chat template rejects the messages: %.*s",
+                 (int)(message.count < 400 ? message.count : 400), message.s);
     }
     if (!strcmp(name, "strftime_now")) {
         take_arguments(r, n, name, "format", 1, a);
-        if (a[0].kind != STRING || a[0].count > 100) run_fail(r, n, MT_E_FORMAT, "The format of strftime_now is no short string.");
+        if (a[0].kind != STRING || a[0].count > 100)
+            run_fail(r, n, MT_E_FORMAT, "The format of strftime_now is no short string.");
         char format[101] = "", *out = run_alloc(r, n, 1024);
         memcpy(format, a[0].s, a[0].count);
         const time_t now = time(NULL);
@@ -103,8 +111,11 @@ static value call(run *r, const template_node *n) {
     if (n->a->kind == NODE_ATTRIBUTE) {
         const value self = evaluate(r, n->a->a);
         const value_operation *method = value_method(self.kind, n->a->s);
-        if (self.kind == UNDEFINED) run_fail(r, n, MT_E_FORMAT, "\".%.60s()\" is asked of something undefined.", n->a->s);
-        if (!method) run_fail(r, n, MT_E_UNSUPPORTED, "The method \"%.60s\" of %s is not supported.", n->a->s, value_kind_names[self.kind]);
+        if (self.kind == UNDEFINED)
+            run_fail(r, n, MT_E_FORMAT, "\".%.60s()\" is asked of something undefined.", n->a->s);
+        if (!method)
+            run_fail(r, n, MT_E_UNSUPPORTED, "The method \"%.60s\" of %s is not supported.", n->a->s,
+                     value_kind_names[self.kind]);
         take_arguments(r, n, n->a->s, method->names, method->required, a);
         return method->apply(r, n, self, a);
     }
@@ -153,13 +164,15 @@ static bool test(run *r, const template_node *n) {
     run_fail(r, n, MT_E_UNSUPPORTED, "The test \"%.60s\" is not supported.", name);
 }
 
-/* Expressions ------------------------------------------------------------------------------------------------------- */
+/* Expressions ------------------------------------------------------------------------------------------------------ */
 
 static value attribute(run *r, const template_node *n) {
     const value of = evaluate(r, n->a);
     if (of.kind == UNDEFINED) run_fail(r, n, MT_E_FORMAT, "\".%.60s\" is asked of something undefined.", n->s);
-    if (value_method(of.kind, n->s)) run_fail(r, n, MT_E_UNSUPPORTED, "The method \"%.60s\" without a call is not supported.", n->s);
-    const value *found = of.kind == DICT || of.kind == NAMESPACE ? dict_find(of.dict, string_of(n->s, n->length)) : NULL;
+    if (value_method(of.kind, n->s))
+        run_fail(r, n, MT_E_UNSUPPORTED, "The method \"%.60s\" without a call is not supported.", n->s);
+    const value *found =
+        of.kind == DICT || of.kind == NAMESPACE ? dict_find(of.dict, string_of(n->s, n->length)) : NULL;
     return found ? *found : nothing(UNDEFINED);
 }
 
@@ -193,14 +206,17 @@ static int64_t bound(run *r, const template_node *n, int64_t missing, int64_t lo
 
 static value slice(run *r, const template_node *n) {
     const value of = evaluate(r, n->a);
-    if (of.kind != LIST && of.kind != STRING) run_fail(r, n, MT_E_FORMAT, "A slice is asked of %s.", value_kind_names[of.kind]);
+    if (of.kind != LIST && of.kind != STRING)
+        run_fail(r, n, MT_E_FORMAT, "A slice is asked of %s.", value_kind_names[of.kind]);
     const value wanted = n->d ? evaluate(r, n->d) : integer(1);
-    if (wanted.kind != NONE && !is_number(wanted)) run_fail(r, n, MT_E_FORMAT, "The step of a slice is %s.", value_kind_names[wanted.kind]);
+    if (wanted.kind != NONE && !is_number(wanted))
+        run_fail(r, n, MT_E_FORMAT, "The step of a slice is %s.", value_kind_names[wanted.kind]);
     const int64_t step = wanted.kind == NONE ? 1 : wanted.i;
     if (!step) run_fail(r, n, MT_E_FORMAT, "The step of a slice is 0.");
     const int64_t count = value_length(r, n, of);
     const int64_t low = step < 0 ? -1 : 0, high = step < 0 ? count - 1 : count; /* where it may begin and end */
-    const int64_t start = bound(r, n->b, step < 0 ? high : low, low, count, high), stop = bound(r, n->c, step < 0 ? low : high, low, count, high);
+    const int64_t start = bound(r, n->b, step < 0 ? high : low, low, count, high),
+                  stop = bound(r, n->c, step < 0 ? low : high, low, count, high);
     if (step == 1 && of.kind == STRING) return characters(of, start, stop);
     if (step == 1) return start < stop ? list_of(of.items + start, (size_t)(stop - start)) : list_of(NULL, 0);
     const value items = value_elements(r, n, of);
@@ -241,9 +257,10 @@ static value arithmetic(run *r, const template_node *n) {
     if (n->kind == NODE_DIVIDE) run_fail(r, n, MT_E_UNSUPPORTED, "The operator \"/\" is not supported.");
     if (!is_number(a) || !is_number(b)) {
         if (n->kind == NODE_ADD) return add(r, n, a, b);
-        const bool valid = (n->kind == NODE_MULTIPLY && (is_number(a) || is_number(b))) || (n->kind == NODE_MODULO && a.kind == STRING);
-        run_fail(r, n, valid ? MT_E_UNSUPPORTED : MT_E_FORMAT, "Arithmetic with %s and %s is not %s.", value_kind_names[a.kind],
-                 value_kind_names[b.kind], valid ? "supported" : "possible");
+        const bool valid = (n->kind == NODE_MULTIPLY && (is_number(a) || is_number(b)))
+                           || (n->kind == NODE_MODULO && a.kind == STRING);
+        run_fail(r, n, valid ? MT_E_UNSUPPORTED : MT_E_FORMAT, "Arithmetic with %s and %s is not %s.",
+                 value_kind_names[a.kind], value_kind_names[b.kind], valid ? "supported" : "possible");
     }
     if (n->kind == NODE_FLOOR_DIVIDE || n->kind == NODE_MODULO) {
         if (!b.i) run_fail(r, n, MT_E_FORMAT, "A number is divided by 0.");
@@ -289,7 +306,8 @@ static value collect(run *r, const template_node *n) {
     value d = {DICT, 0, {.dict = run_alloc(r, n, sizeof(dict))}};
     for (const template_node *e = n->args; e; e = e->next->next) {
         const value key = evaluate(r, e);
-        if (key.kind != STRING) run_fail(r, e, MT_E_UNSUPPORTED, "A key that is %s is not supported.", value_kind_names[key.kind]);
+        if (key.kind != STRING)
+            run_fail(r, e, MT_E_UNSUPPORTED, "A key that is %s is not supported.", value_kind_names[key.kind]);
         dict_put(r, e, d.dict, key, evaluate(r, e->next));
     }
     return d;
@@ -313,7 +331,8 @@ static value evaluate(run *r, const template_node *n) {
     case NODE_TEST: return boolean(test(r, n));
     case NODE_NEGATE:
         v = evaluate(r, n->a);
-        if (!is_number(v) || v.i == INT64_MIN) run_fail(r, n, MT_E_FORMAT, "%s has no negative.", value_kind_names[v.kind]);
+        if (!is_number(v) || v.i == INT64_MIN)
+            run_fail(r, n, MT_E_FORMAT, "%s has no negative.", value_kind_names[v.kind]);
         return integer(-v.i);
     case NODE_NOT: return boolean(!value_truth(evaluate(r, n->a)));
     case NODE_AND: return value_truth(v = evaluate(r, n->a)) ? evaluate(r, n->b) : v;
@@ -327,9 +346,11 @@ static value evaluate(run *r, const template_node *n) {
     }
 }
 
-/* Statements -------------------------------------------------------------------------------------------------------- */
+/* Statements ------------------------------------------------------------------------------------------------------- */
 
-static void set_name(run *r, const template_node *n, value v) { dict_put(r, n, &r->scope->names, string_of(n->s, n->length), v); }
+static void set_name(run *r, const template_node *n, value v) {
+    dict_put(r, n, &r->scope->names, string_of(n->s, n->length), v);
+}
 
 /* Gives an element to the loop's names. */
 static void unpack(run *r, const template_node *loop, value element) {
@@ -367,10 +388,16 @@ static flow execute_for(run *r, const template_node *n) {
     const int64_t count = (int64_t)all.count;
     for (int64_t i = 0; i < count && f != BREAK; i++) {
         enter_scope(r, n); /* what the body sets is gone in the next round */
-        const struct { const char *name; value v; } facts[] = {
-            {"index", integer(i + 1)}, {"index0", integer(i)}, {"revindex", integer(count - i)}, {"revindex0", integer(count - i - 1)},
-            {"first", boolean(i == 0)}, {"last", boolean(i == count - 1)}, {"length", integer(count)},
-            {"previtem", i ? all.items[i - 1] : nothing(UNDEFINED)}, {"nextitem", i < count - 1 ? all.items[i + 1] : nothing(UNDEFINED)}};
+        const struct { const char *name; value v;
+        } facts[] = {{"index", integer(i + 1)},
+                     {"index0", integer(i)},
+                     {"revindex", integer(count - i)},
+                     {"revindex0", integer(count - i - 1)},
+                     {"first", boolean(i == 0)},
+                     {"last", boolean(i == count - 1)},
+                     {"length", integer(count)},
+                     {"previtem", i ? all.items[i - 1] : nothing(UNDEFINED)},
+                     {"nextitem", i < count - 1 ? all.items[i + 1] : nothing(UNDEFINED)}};
         value loop = {NAMESPACE, 0, {.dict = run_alloc(r, n, sizeof(dict))}};
         for (size_t k = 0; k < COUNT_OF(facts); k++) dict_put(r, n, loop.dict, c_string(facts[k].name), facts[k].v);
         dict_put(r, n, &r->scope->names, c_string("loop"), loop);
@@ -400,7 +427,8 @@ static void execute_set(run *r, const template_node *n) {
     }
     if (n->c) {
         const value space = look_up(r, string_of(n->c->s, n->c->length));
-        if (space.kind != NAMESPACE) run_fail(r, n, MT_E_FORMAT, "An attribute of %s is set.", value_kind_names[space.kind]);
+        if (space.kind != NAMESPACE)
+            run_fail(r, n, MT_E_FORMAT, "An attribute of %s is set.", value_kind_names[space.kind]);
         dict_put(r, n, space.dict, string_of(n->s, n->length), v);
     } else {
         set_name(r, n, v);
@@ -437,7 +465,8 @@ static flow execute(run *r, const template_node *n) {
         case NODE_BREAK: f = BREAK; break;
         default: f = CONTINUE; break;
         }
-        if (r->out.length > BYTE_LIMIT) run_fail(r, n, MT_E_LIMIT, "The chat template writes more than %d MiB.", BYTE_LIMIT >> 20);
+        if (r->out.length > BYTE_LIMIT)
+            run_fail(r, n, MT_E_LIMIT, "The chat template writes more than %d MiB.", BYTE_LIMIT >> 20);
     }
     return f;
 }
@@ -468,12 +497,18 @@ static void run_template(void *context) {
     execute(r, r->t->body);
 }
 
-mt_status mt_template_apply(const mt_template *t, const mt_message *messages, size_t count, const mt_template_options *options,
-                            char **out, size_t *length, mt_error *error) {
+mt_status mt_template_apply(const mt_template *t, const mt_message *messages, size_t count,
+                            const mt_template_options *options, char **out, size_t *length, mt_error *error) {
     static const mt_template_options defaults = {0};
-    run r = {.t = t, .error = error, .messages = messages, .count = count, .options = options ? options : &defaults, .arena = arena_new()};
+    run r = {.t = t,
+             .error = error,
+             .messages = messages,
+             .count = count,
+             .options = options ? options : &defaults,
+             .arena = arena_new()};
     for (size_t i = 0; i < count; i++)
-        if (!messages[i].role) r.status = error_set(error, MT_E_ARGUMENT, "chat template", "Message %zu has no role.", i);
+        if (!messages[i].role)
+            r.status = error_set(error, MT_E_ARGUMENT, "chat template", "Message %zu has no role.", i);
     if (!r.status && (!r.arena || !arena_protect(r.arena, run_template, &r) || r.out.failed))
         r.status = error_set(error, MT_E_MEMORY, "chat template", "Out of memory.");
     text_append(&r.out, "", 0); /* so that there is a string even when nothing is written */
@@ -488,7 +523,7 @@ mt_status mt_template_apply(const mt_template *t, const mt_message *messages, si
     return MT_OK;
 }
 
-/* Making one -------------------------------------------------------------------------------------------------------- */
+/* Making one ------------------------------------------------------------------------------------------------------- */
 
 /* Copies the source with "\n" for every end of line, and without one at the very end. False for what is no UTF-8. */
 static bool copy_source(mt_template *t, const char *source, size_t length) {
@@ -510,12 +545,14 @@ static bool copy_source(mt_template *t, const char *source, size_t length) {
 
 mt_status mt_template_new(mt_template **out, const char *source, size_t length, mt_error *error) {
     if (length > SOURCE_LIMIT)
-        return error_set(error, MT_E_LIMIT, "chat template", "The chat template has %zu bytes; the limit is %d.", length, SOURCE_LIMIT);
+        return error_set(error, MT_E_LIMIT, "chat template", "The chat template has %zu bytes; the limit is %d.",
+                         length, SOURCE_LIMIT);
     arena *a = arena_new();
     mt_template *t = a ? ARENA_NEW(a, mt_template) : NULL;
     mt_status status = MT_OK;
     if (t) t->arena = a;
-    if (t && !copy_source(t, source, length)) status = error_set(error, MT_E_FORMAT, "chat template", "The chat template is no UTF-8.");
+    if (t && !copy_source(t, source, length))
+        status = error_set(error, MT_E_FORMAT, "chat template", "The chat template is no UTF-8.");
     else if (!t || !t->source) status = error_set(error, MT_E_MEMORY, "chat template", "Out of memory.");
     else status = template_parse(t, error);
     if (status) arena_free(a);

@@ -2,8 +2,8 @@
  *
  * White space around tags goes as in Jinja with trim_blocks and lstrip_blocks: a newline behind a statement or comment
  * is dropped, and so is white space before it, back to the beginning of the line; "-" at either side of a tag drops all
- * white space there, "+" none. Names of filters, tests, methods and functions are not checked here: templates carry branches
- * (for tools, mostly) that a plain conversation never reaches. */
+ * white space there, "+" none. Names of filters, tests, methods and functions are not checked here: templates carry
+ * branches (for tools, mostly) that a plain conversation never reaches. */
 #include <setjmp.h>
 #include <stdio.h>
 #include <utf8proc.h>
@@ -31,7 +31,7 @@ typedef struct parser {
     mt_status status;
 } parser;
 
-/* Characters -------------------------------------------------------------------------------------------------------- */
+/* Characters ------------------------------------------------------------------------------------------------------- */
 
 size_t template_character(const char *s, size_t n, int32_t *c) {
     const utf8proc_ssize_t length = utf8proc_iterate((const uint8_t *)s, (utf8proc_ssize_t)n, c);
@@ -41,8 +41,8 @@ size_t template_character(const char *s, size_t n, int32_t *c) {
 }
 
 bool template_is_space(int32_t c) {
-    return (c >= 9 && c <= 13) || (c >= 0x1C && c <= 0x20) || c == 0x85 || c == 0xA0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200A)
-           || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
+    return (c >= 9 && c <= 13) || (c >= 0x1C && c <= 0x20) || c == 0x85 || c == 0xA0 || c == 0x1680
+           || (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
 }
 
 size_t template_leading_space(const char *s, size_t n) {
@@ -74,7 +74,7 @@ void template_where(const mt_template *t, size_t at, char out[64]) {
     snprintf(out, 64, "chat template:%zu:%zu", line, at - start + 1);
 }
 
-/* Lexer ------------------------------------------------------------------------------------------------------------- */
+/* Lexer ------------------------------------------------------------------------------------------------------------ */
 
 static _Noreturn void PRINTF_LIKE(4, 5) fail(parser *p, size_t at, mt_status status, const char *format, ...) {
     char where[64], message[256];
@@ -88,7 +88,8 @@ static _Noreturn void PRINTF_LIKE(4, 5) fail(parser *p, size_t at, mt_status sta
 }
 
 static void deeper(parser *p, size_t at) {
-    if (++p->nesting > NESTING_LIMIT) fail(p, at, MT_E_LIMIT, "The chat template is nested more than %d deep.", NESTING_LIMIT);
+    if (++p->nesting > NESTING_LIMIT)
+        fail(p, at, MT_E_LIMIT, "The chat template is nested more than %d deep.", NESTING_LIMIT);
 }
 
 static bool starts(const parser *p, size_t at, const char *s) {
@@ -100,7 +101,9 @@ static int hexadecimal(parser *p, int digits) {
     int value = 0;
     for (; digits; digits--, p->at++) {
         const char c = p->at < p->length ? p->s[p->at] : 0;
-        const int digit = c >= '0' && c <= '9' ? c - '0' : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10 : -1;
+        const int digit = c >= '0' && c <= '9'                 ? c - '0'
+                          : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10
+                                                               : -1;
         if (digit < 0 || value > 0x10FFFF) fail(p, p->token_at, MT_E_FORMAT, "A string has a broken escape.");
         value = value * 16 + digit;
     }
@@ -117,11 +120,13 @@ static void lex_escape(parser *p) {
     } else if (c == 'x' || c == 'u' || c == 'U') {
         uint8_t bytes[4];
         const int code = hexadecimal(p, c == 'x' ? 2 : c == 'u' ? 4 : 8);
-        const utf8proc_ssize_t n = code > 0x10FFFF || (code >= 0xD800 && code < 0xE000) ? 0 : utf8proc_encode_char(code, bytes);
+        const utf8proc_ssize_t n =
+            code > 0x10FFFF || (code >= 0xD800 && code < 0xE000) ? 0 : utf8proc_encode_char(code, bytes);
         if (n <= 0) fail(p, p->token_at, MT_E_UNSUPPORTED, "A string has an escape for half a character.");
         text_append(&p->value, bytes, (size_t)n);
     } else if (c == 'N' || (c >= '0' && c <= '7') || (unsigned char)c >= 0x80) {
-        fail(p, p->token_at, MT_E_UNSUPPORTED, "A string has the escape \"\\%c\", which is not supported.", (unsigned char)c < 0x80 ? c : '?');
+        fail(p, p->token_at, MT_E_UNSUPPORTED, "A string has the escape \"\\%c\", which is not supported.",
+             (unsigned char)c < 0x80 ? c : '?');
     } else {
         text_append(&p->value, (char[]){'\\', c}, 2);
     }
@@ -131,7 +136,8 @@ static void lex_integer(parser *p) {
     p->token = TOKEN_INTEGER;
     p->integer = 0;
     for (; p->at < p->length && p->s[p->at] >= '0' && p->s[p->at] <= '9'; p->at++)
-        if (__builtin_mul_overflow(p->integer, 10, &p->integer) || __builtin_add_overflow(p->integer, p->s[p->at] - '0', &p->integer))
+        if (__builtin_mul_overflow(p->integer, 10, &p->integer)
+            || __builtin_add_overflow(p->integer, p->s[p->at] - '0', &p->integer))
             fail(p, p->token_at, MT_E_LIMIT, "The number is too large.");
     const char c = p->at < p->length ? p->s[p->at] : 0, after = p->at + 1 < p->length ? p->s[p->at + 1] : 0;
     const bool index = p->token_at && p->s[p->token_at - 1] == '.'; /* of x.1.2 */
@@ -187,16 +193,20 @@ static void advance(parser *p) {
         p->at += p->sign > 255 ? 2 : 1;
         p->brackets += strchr("([{", c) ? 1 : strchr(")]}", c) ? -1 : 0;
     } else {
-        fail(p, p->at, MT_E_FORMAT, "The character \"%c\" has no place in an expression.", (unsigned char)c >= 32 && (unsigned char)c < 127 ? c : '?');
+        fail(p, p->at, MT_E_FORMAT, "The character \"%c\" has no place in an expression.",
+             (unsigned char)c >= 32 && (unsigned char)c < 127 ? c : '?');
     }
     if (p->value.failed) fail(p, p->at, MT_E_MEMORY, "Out of memory.");
 }
 
-static bool is_name(const parser *p, const char *name) { return p->token == TOKEN_NAME && !strcmp(p->value.data, name); }
+static bool is_name(const parser *p, const char *name) {
+    return p->token == TOKEN_NAME && !strcmp(p->value.data, name);
+}
 static bool is_sign(const parser *p, int sign) { return p->token == TOKEN_SIGN && p->sign == sign; }
 
 static _Noreturn void expected(parser *p, const char *what) {
-    static const char *const tokens[] = {NULL, "a string", "a number", NULL, "the end of the tag", "the end of the template"};
+    static const char *const tokens[] = {NULL, "a string",           "a number",
+                                         NULL, "the end of the tag", "the end of the template"};
     char sign[3] = {(char)(p->sign > 255 ? p->sign >> 8 : p->sign), (char)(p->sign > 255 ? p->sign & 255 : 0), 0};
     const char *found = p->token == TOKEN_NAME ? p->value.data : p->token == TOKEN_SIGN ? sign : tokens[p->token];
     fail(p, p->token_at, MT_E_FORMAT, "Expected %s, but found %.60s.", what, found);
@@ -224,11 +234,12 @@ static void expect_tag_end(parser *p) {
     if (p->token != TOKEN_TAG_END) expected(p, "the end of the tag");
 }
 
-/* Expressions ------------------------------------------------------------------------------------------------------- */
+/* Expressions ------------------------------------------------------------------------------------------------------ */
 
 static void deepen(parser *p, template_node *n, const template_node *child) {
     if (child && n->depth <= child->depth) n->depth = child->depth + 1;
-    if (n->depth > DEPTH_LIMIT) fail(p, n->at, MT_E_LIMIT, "The expression is more than %d operations deep.", DEPTH_LIMIT);
+    if (n->depth > DEPTH_LIMIT)
+        fail(p, n->at, MT_E_LIMIT, "The expression is more than %d operations deep.", DEPTH_LIMIT);
 }
 
 static template_node *make(parser *p, template_kind kind, size_t at, template_node *a, template_node *b) {
@@ -289,7 +300,8 @@ static template_node *parse_primary(parser *p) {
         n = make(p, NODE_STRING, at, NULL, NULL);
         take_text(p, n);
         for (int count = 1; p->token == TOKEN_STRING; count++) { /* strings side by side are one */
-            if (count == JOINED_LIMIT) fail(p, at, MT_E_LIMIT, "More than %d strings stand side by side.", JOINED_LIMIT);
+            if (count == JOINED_LIMIT)
+                fail(p, at, MT_E_LIMIT, "More than %d strings stand side by side.", JOINED_LIMIT);
             const template_node before = *n;
             char *joined = arena_alloc(p->t->arena, before.length + p->value.length + 1);
             memcpy(joined, before.s, before.length);
@@ -437,7 +449,8 @@ static bool operator_at(parser *p, int level, template_kind *kind) {
         {LEVEL_MULTIPLY, NULL, '%', NODE_MODULO},
     };
     for (size_t i = 0; i < COUNT_OF(operators); i++)
-        if (operators[i].level == level && (operators[i].name ? is_name(p, operators[i].name) : is_sign(p, operators[i].sign))) {
+        if (operators[i].level == level
+            && (operators[i].name ? is_name(p, operators[i].name) : is_sign(p, operators[i].sign))) {
             *kind = operators[i].kind;
             return true;
         }
@@ -480,10 +493,10 @@ static template_node *parse_expression(parser *p) {
     return n;
 }
 
-/* Statements -------------------------------------------------------------------------------------------------------- */
+/* Statements ------------------------------------------------------------------------------------------------------- */
 
-/* Statements up to one of the words in `ends`, whose tag has been entered: it is the current token, its tag not yet left.
- * Without `ends`, up to the end of the template. */
+/* Statements up to one of the words in `ends`, whose tag has been entered: it is the current token, its tag not yet
+ * left. Without `ends`, up to the end of the template. */
 static template_node *parse_body(parser *p, const char *const *ends);
 
 static template_node *parse_if(parser *p, size_t at) {
@@ -557,7 +570,8 @@ static template_node *parse_set(parser *p, size_t at) {
 
 /* The current token is the statement's word. Returns with its last tag left. */
 static template_node *parse_statement(parser *p) {
-    static const char *const generation[] = {"endgeneration", NULL}, *const misplaced[] = {"elif", "else", "endif", "endfor", "endset"};
+    static const char *const generation[] = {"endgeneration", NULL}, *const misplaced[] = {"elif", "else", "endif",
+                                                                                           "endfor", "endset"};
     const size_t at = p->token_at;
     template_node *n = NULL;
     deeper(p, at);
@@ -665,7 +679,8 @@ static void parse(void *context) {
 
 mt_status template_parse(mt_template *t, mt_error *error) {
     parser p = {.t = t, .s = t->source, .length = t->length, .error = error};
-    if (!arena_protect(t->arena, parse, &p)) p.status = error_set(error, MT_E_MEMORY, "chat template", "Out of memory.");
+    if (!arena_protect(t->arena, parse, &p))
+        p.status = error_set(error, MT_E_MEMORY, "chat template", "Out of memory.");
     text_free(&p.value);
     return p.status;
 }

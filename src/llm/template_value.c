@@ -4,8 +4,9 @@
 
 #include "llm/template_value.h"
 
-const char *const value_kind_names[] = {"something undefined", "none", "a bool", "a number", "a string", "a list", "a dict",
-                                        "a namespace", "a function", "nothing"};
+const char *const value_kind_names[] = {
+    "something undefined", "none",       "a bool", "a number", "a string", "a list", "a dict",
+    "a namespace",         "a function", "nothing"};
 
 void run_fail(run *r, const template_node *n, mt_status status, const char *format, ...) {
     char where[64], message[512];
@@ -19,10 +20,11 @@ void run_fail(run *r, const template_node *n, mt_status status, const char *form
 }
 
 void run_step(run *r, const template_node *n, size_t bytes) {
-    if ((r->steps += 1 + bytes / 256) > STEP_LIMIT) run_fail(r, n, MT_E_LIMIT, "The chat template takes more than %d steps.", STEP_LIMIT);
+    if ((r->steps += 1 + bytes / 256) > STEP_LIMIT)
+        run_fail(r, n, MT_E_LIMIT, "The chat template takes more than %d steps.", STEP_LIMIT);
 }
 
-/* Memory and strings ------------------------------------------------------------------------------------------------ */
+/* Memory and strings ----------------------------------------------------------------------------------------------- */
 
 static void charge(run *r, const template_node *n, size_t size) {
     if (size > BYTE_LIMIT || (r->bytes += size) > BYTE_LIMIT)
@@ -108,7 +110,8 @@ int64_t value_length(run *r, const template_node *n, value v) {
 value value_elements(run *r, const template_node *n, value v) {
     if (v.kind == LIST) return v;
     if (v.kind == UNDEFINED) return list_of(NULL, 0);
-    if (v.kind != STRING && v.kind != DICT) run_fail(r, n, MT_E_FORMAT, "%s has no elements.", value_kind_names[v.kind]);
+    if (v.kind != STRING && v.kind != DICT)
+        run_fail(r, n, MT_E_FORMAT, "%s has no elements.", value_kind_names[v.kind]);
     const size_t count = (size_t)value_length(r, n, v);
     value *items = value_items(r, n, count);
     for (size_t i = 0, at = 0; i < count; i++) {
@@ -155,13 +158,15 @@ int value_compare(run *r, const template_node *n, value a, value b) {
         const int order = memcmp(a.s, b.s, a.count < b.count ? a.count : b.count);
         return order ? order : (a.count > b.count) - (a.count < b.count);
     }
-    if (a.kind == LIST && b.kind == LIST) run_fail(r, n, MT_E_UNSUPPORTED, "Comparing the order of lists is not supported.");
+    if (a.kind == LIST && b.kind == LIST)
+        run_fail(r, n, MT_E_UNSUPPORTED, "Comparing the order of lists is not supported.");
     run_fail(r, n, MT_E_FORMAT, "%s and %s have no order.", value_kind_names[a.kind], value_kind_names[b.kind]);
 }
 
 bool value_contains(run *r, const template_node *n, value part, value whole) {
     if (whole.kind == STRING) {
-        if (part.kind != STRING) run_fail(r, n, MT_E_FORMAT, "%s is looked for in a string.", value_kind_names[part.kind]);
+        if (part.kind != STRING)
+            run_fail(r, n, MT_E_FORMAT, "%s is looked for in a string.", value_kind_names[part.kind]);
         run_step(r, n, whole.count);
         return memmem(whole.s, whole.count, part.s, part.count) != NULL || !part.count;
     }
@@ -172,7 +177,7 @@ bool value_contains(run *r, const template_node *n, value part, value whole) {
     return false;
 }
 
-/* Filters and methods ----------------------------------------------------------------------------------------------- */
+/* Filters and methods ---------------------------------------------------------------------------------------------- */
 
 static bool given(value v) { return v.kind != ABSENT; }
 
@@ -194,15 +199,21 @@ static value strip(run *r, const template_node *n, value s, value set, bool left
     size_t from = 0, to = all.count;
     while (left && from < to && value_contains(r, n, all.items[from], marks)) from++;
     while (right && to > from && value_contains(r, n, all.items[to - 1], marks)) to--;
-    return from == to ? c_string("") : string_of(all.items[from].s, (size_t)(all.items[to - 1].s + all.items[to - 1].count - all.items[from].s));
+    return from == to ? c_string("")
+                      : string_of(all.items[from].s,
+                                  (size_t)(all.items[to - 1].s + all.items[to - 1].count - all.items[from].s));
 }
 
 static value trim(run *r, const template_node *n, value s, const value *a) { return strip(r, n, s, a[0], true, true); }
-static value trim_left(run *r, const template_node *n, value s, const value *a) { return strip(r, n, s, a[0], true, false); }
-static value trim_right(run *r, const template_node *n, value s, const value *a) { return strip(r, n, s, a[0], false, true); }
+static value trim_left(run *r, const template_node *n, value s, const value *a) {
+    return strip(r, n, s, a[0], true, false);
+}
+static value trim_right(run *r, const template_node *n, value s, const value *a) {
+    return strip(r, n, s, a[0], false, true);
+}
 
-/* Letters to upper case where `up` says so, else to lower case: nowhere, everywhere, at the beginning, where no letter is before
- * (Python's title), where white space or a bracket is before (Jinja's title). */
+/* Letters to upper case where `up` says so, else to lower case: nowhere, everywhere, at the beginning, where no letter
+ * is before (Python's title), where white space or a bracket is before (Jinja's title). */
 typedef enum casing { LOWER, UPPER, FIRST, AFTER_LETTER, AFTER_GAP } casing;
 
 static value change_case(run *r, const template_node *n, value s, casing how) {
@@ -213,7 +224,9 @@ static value change_case(run *r, const template_node *n, value s, casing how) {
     for (size_t i = 0; i < s.count;) {
         int32_t c;
         const size_t size = template_character(s.s + i, s.count - i, &c);
-        const int32_t changed = c < 0 ? c : how == UPPER || (how >= FIRST && begins) ? utf8proc_toupper(c) : utf8proc_tolower(c);
+        const int32_t changed = c < 0                                      ? c
+                                : how == UPPER || (how >= FIRST && begins) ? utf8proc_toupper(c)
+                                                                           : utf8proc_tolower(c);
         if (changed == c) {
             memcpy(out + length, s.s + i, size);
             length += size;
@@ -221,22 +234,42 @@ static value change_case(run *r, const template_node *n, value s, casing how) {
             length += (size_t)utf8proc_encode_char(changed, (uint8_t *)out + length);
         }
         const bool letter = c >= 0 && (utf8proc_toupper(c) != c || utf8proc_tolower(c) != c);
-        begins = how == AFTER_LETTER ? !letter : how == AFTER_GAP && (template_is_space(c) || (c > 0 && c < 128 && strchr("-({[<", c)));
+        begins = how == AFTER_LETTER
+                     ? !letter
+                     : how == AFTER_GAP && (template_is_space(c) || (c > 0 && c < 128 && strchr("-({[<", c)));
         i += size;
     }
     return string_of(out, length);
 }
 
-static value upper(run *r, const template_node *n, value s, const value *a) { return (void)a, change_case(r, n, s, UPPER); }
-static value lower(run *r, const template_node *n, value s, const value *a) { return (void)a, change_case(r, n, s, LOWER); }
-static value capitalize(run *r, const template_node *n, value s, const value *a) { return (void)a, change_case(r, n, s, FIRST); }
-static value title_method(run *r, const template_node *n, value s, const value *a) { return (void)a, change_case(r, n, s, AFTER_LETTER); }
-static value title_filter(run *r, const template_node *n, value s, const value *a) { return (void)a, change_case(r, n, s, AFTER_GAP); }
+static value upper(run *r, const template_node *n, value s, const value *a) {
+    return (void)a, change_case(r, n, s, UPPER);
+}
+static value lower(run *r, const template_node *n, value s, const value *a) {
+    return (void)a, change_case(r, n, s, LOWER);
+}
+static value capitalize(run *r, const template_node *n, value s, const value *a) {
+    return (void)a, change_case(r, n, s, FIRST);
+}
+static value title_method(run *r, const template_node *n, value s, const value *a) {
+    return (void)a, change_case(r, n, s, AFTER_LETTER);
+}
+static value title_filter(run *r, const template_node *n, value s, const value *a) {
+    return (void)a, change_case(r, n, s, AFTER_GAP);
+}
 
-static value count_filter(run *r, const template_node *n, value v, const value *a) { return (void)a, integer(value_length(r, n, v)); }
-static value list_filter(run *r, const template_node *n, value v, const value *a) { return (void)a, value_elements(r, n, v); }
-static value string_filter(run *r, const template_node *n, value v, const value *a) { return (void)a, value_text(r, n, v); }
-static value safe_filter(run *r, const template_node *n, value v, const value *a) { return (void)r, (void)n, (void)a, v; }
+static value count_filter(run *r, const template_node *n, value v, const value *a) {
+    return (void)a, integer(value_length(r, n, v));
+}
+static value list_filter(run *r, const template_node *n, value v, const value *a) {
+    return (void)a, value_elements(r, n, v);
+}
+static value string_filter(run *r, const template_node *n, value v, const value *a) {
+    return (void)a, value_text(r, n, v);
+}
+static value safe_filter(run *r, const template_node *n, value v, const value *a) {
+    return (void)r, (void)n, (void)a, v;
+}
 
 static value default_filter(run *r, const template_node *n, value v, const value *a) {
     (void)r, (void)n;
@@ -288,7 +321,8 @@ static value cut(run *r, const template_node *n, value s, value separator, int64
     value *parts = NULL;
     size_t count = 0, capacity = 0;
     const bool space = separator.kind == NONE || separator.kind == ABSENT;
-    if (!space && !need_string(r, n, separator).count) run_fail(r, n, MT_E_FORMAT, "A string is split at an empty one.");
+    if (!space && !need_string(r, n, separator).count)
+        run_fail(r, n, MT_E_FORMAT, "A string is split at an empty one.");
     for (size_t at = 0, next;; at = next) {
         if (space) at += template_leading_space(s.s + at, s.count - at);
         if (space && at == s.count) break;
@@ -311,7 +345,8 @@ static value cut(run *r, const template_node *n, value s, value separator, int64
 }
 
 static value split(run *r, const template_node *n, value s, const value *a) {
-    if (given(a[1]) && !is_number(a[1])) run_fail(r, n, MT_E_FORMAT, "The number of cuts is %s.", value_kind_names[a[1].kind]);
+    if (given(a[1]) && !is_number(a[1]))
+        run_fail(r, n, MT_E_FORMAT, "The number of cuts is %s.", value_kind_names[a[1].kind]);
     return cut(r, n, s, a[0], given(a[1]) ? a[1].i : -1);
 }
 
@@ -319,7 +354,8 @@ static value replace(run *r, const template_node *n, value s, const value *a) {
     s = value_text(r, n, s);
     const value from = need_string(r, n, a[0]), to = need_string(r, n, a[1]);
     if (!from.count) run_fail(r, n, MT_E_UNSUPPORTED, "Replacing the empty string is not supported.");
-    if (given(a[2]) && a[2].kind != NONE && !is_number(a[2])) run_fail(r, n, MT_E_FORMAT, "The number of replacements is %s.", value_kind_names[a[2].kind]);
+    if (given(a[2]) && a[2].kind != NONE && !is_number(a[2]))
+        run_fail(r, n, MT_E_FORMAT, "The number of replacements is %s.", value_kind_names[a[2].kind]);
     return join_list(r, n, cut(r, n, s, from, given(a[2]) && a[2].kind != NONE ? a[2].i : -1), to);
 }
 
@@ -361,7 +397,9 @@ static value items_method(run *r, const template_node *n, value v, const value *
     return list_of(items, v.dict->count);
 }
 
-static value keys_method(run *r, const template_node *n, value v, const value *a) { return (void)a, value_elements(r, n, v); }
+static value keys_method(run *r, const template_node *n, value v, const value *a) {
+    return (void)a, value_elements(r, n, v);
+}
 
 static value values_method(run *r, const template_node *n, value v, const value *a) {
     (void)a;
@@ -381,7 +419,8 @@ static void write_json(run *r, const template_node *n, text *out, value v, int64
     static const char escapes[] = "\"\\\n\r\t\b\f", names[] = "\"\\nrtbf";
     if (depth > DEPTH_LIMIT) run_fail(r, n, MT_E_LIMIT, "A value is more than %d deep.", DEPTH_LIMIT);
     run_step(r, n, 0);
-    if (out->length > BYTE_LIMIT) run_fail(r, n, MT_E_LIMIT, "The chat template writes more than %d MiB.", BYTE_LIMIT >> 20);
+    if (out->length > BYTE_LIMIT)
+        run_fail(r, n, MT_E_LIMIT, "The chat template writes more than %d MiB.", BYTE_LIMIT >> 20);
     if (v.kind == NONE || v.kind == BOOL) {
         text_string(out, v.kind == NONE ? "null" : v.i ? "true" : "false");
     } else if (v.kind == INTEGER) {
@@ -428,7 +467,8 @@ value run_take_written(run *r, const template_node *n, size_t start) {
 /* The arguments come in the order of transformers' own filter, which replaces Jinja's. */
 static value tojson(run *r, const template_node *n, value v, const value *a) {
     const bool indented = given(a[1]) && a[1].kind != NONE;
-    if (given(a[0]) && value_truth(a[0])) run_fail(r, n, MT_E_UNSUPPORTED, "tojson with ensure_ascii is not supported.");
+    if (given(a[0]) && value_truth(a[0]))
+        run_fail(r, n, MT_E_UNSUPPORTED, "tojson with ensure_ascii is not supported.");
     if (indented && (!is_number(a[1]) || a[1].i < 0 || a[1].i > 100))
         run_fail(r, n, MT_E_UNSUPPORTED, "The indent of tojson is none or a number from 0 to 100.");
     const size_t start = r->out.length;

@@ -1,8 +1,8 @@
-/* The values that a chat template computes with, and the run that owns them: between the interpreter (template.c) and what
- * it knows to do with values (template_value.c).
+/* The values that a chat template computes with, and the run that owns them: between the interpreter (template.c) and
+ * what it knows to do with values (template_value.c).
  *
- * Values are small and immutable, except for namespaces. All memory of a run is in one arena. An error anywhere ends the run
- * by a jump to its beginning, so that nothing but the arena and `out` may own memory. */
+ * Values are small and immutable, except for namespaces. All memory of a run is in one arena. An error anywhere ends
+ * the run by a jump to its beginning, so that nothing but the arena and `out` may own memory. */
 #ifndef LLM_TEMPLATE_VALUE_H
 #define LLM_TEMPLATE_VALUE_H
 
@@ -64,7 +64,8 @@ static inline bool is_number(value v) { return v.kind == INTEGER || v.kind == BO
 
 /* `n` is where in the template it happens. */
 _Noreturn void run_fail(run *r, const template_node *n, mt_status status, const char *format, ...) PRINTF_LIKE(4, 5);
-void run_step(run *r, const template_node *n, size_t bytes); /* counts one, and one for 256 bytes looked at; up to STEP_LIMIT */
+void run_step(run *r, const template_node *n,
+              size_t bytes); /* counts one, and one for 256 bytes looked at; up to STEP_LIMIT */
 void *run_alloc(run *r, const template_node *n, size_t size); /* zeroed; counts, up to BYTE_LIMIT */
 value run_take_written(run *r, const template_node *n, size_t start); /* what `out` holds from `start` on leaves it */
 
@@ -81,7 +82,8 @@ bool value_equal(run *r, const template_node *n, value a, value b, int depth);
 int value_compare(run *r, const template_node *n, value a, value b); /* below, at, above zero */
 bool value_contains(run *r, const template_node *n, value part, value whole);
 
-/* A filter or a method. `arguments` are as many as `names` (with a space between two) has words, those not given ABSENT. */
+/* A filter or a method. `arguments` are as many as `names` (with a space between two) has words, those not given
+ * ABSENT. */
 typedef struct value_operation {
     value (*apply)(run *r, const template_node *n, value self, const value *arguments);
     const char *names;

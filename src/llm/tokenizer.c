@@ -1,6 +1,7 @@
 /* Making a tokenizer from what a model's file says, and asking it about its tokens. See tokenizer.h for the whole way.
  *
- * The file is not trusted: everything is checked here, so that encoding and decoding need no checks but that of an id. */
+ * The file is not trusted: everything is checked here, so that encoding and decoding need no checks but that of an id.
+ */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 #include <stdlib.h>
@@ -38,8 +39,8 @@ static void alphabet_fill(alphabet *a) {
     }
 }
 
-/* Writes the bytes that `t` stands for to `out`, which has room for t.length, and their count to *length. Returns false with
- * *valid = true for text outside of the alphabet, with *valid = false for what is no UTF-8. */
+/* Writes the bytes that `t` stands for to `out`, which has room for t.length, and their count to *length. Returns false
+ * with *valid = true for text outside of the alphabet, with *valid = false for what is no UTF-8. */
 static bool alphabet_decode(const alphabet *a, tokenizer_text t, char *out, size_t *length, bool *valid) {
     bool inside = true;
     *length = 0;
@@ -75,7 +76,8 @@ static mt_status read_tokens(mt_tokenizer *t, const tokenizer_config *c, const a
         const tokenizer_text in = c->tokens[i];
         const int32_t type = c->types ? c->types[i] : TOKEN_NORMAL;
         if (in.length > TOKEN_LIMIT)
-            return error_set(error, MT_E_LIMIT, where, "Token %zu has %zu bytes; the limit is %d.", i, in.length, TOKEN_LIMIT);
+            return error_set(error, MT_E_LIMIT, where, "Token %zu has %zu bytes; the limit is %d.", i, in.length,
+                             TOKEN_LIMIT);
         if (type < TOKEN_UNDEFINED || type > TOKEN_BYTE)
             return error_set(error, MT_E_FORMAT, where, "Token %zu is of type %d; types are 0 to 6.", i, (int)type);
         char *bytes = arena_alloc(t->arena, in.length);
@@ -91,8 +93,8 @@ static mt_status read_tokens(mt_tokenizer *t, const tokenizer_config *c, const a
         } else if (length) {
             const int64_t other = map_get(&t->pieces, bytes, length);
             if (other >= 0)
-                return error_set(error, MT_E_FORMAT, where, "Tokens %lld and %zu are the same: \"%s\".", (long long)other, i,
-                                 show(in).text);
+                return error_set(error, MT_E_FORMAT, where, "Tokens %lld and %zu are the same: \"%s\".",
+                                 (long long)other, i, show(in).text);
             map_put(t->arena, &t->pieces, bytes, length, (int64_t)i);
         }
         t->tokens[i] = (tokenizer_text){bytes, length};
@@ -112,7 +114,8 @@ static mt_status read_tokens(mt_tokenizer *t, const tokenizer_config *c, const a
 }
 
 static int compare_special(const void *a, const void *b, void *tokens) {
-    return tokenizer_compare(((const tokenizer_text *)tokens)[*(const int32_t *)a], ((const tokenizer_text *)tokens)[*(const int32_t *)b]);
+    return tokenizer_compare(((const tokenizer_text *)tokens)[*(const int32_t *)a],
+                             ((const tokenizer_text *)tokens)[*(const int32_t *)b]);
 }
 
 static mt_status sort_special(mt_tokenizer *t, mt_error *error) {
@@ -126,8 +129,8 @@ static mt_status sort_special(mt_tokenizer *t, mt_error *error) {
     qsort_r(t->special, n, sizeof *t->special, compare_special, t->tokens);
     for (size_t i = 1; i < n; i++)
         if (!tokenizer_compare(t->tokens[t->special[i - 1]], t->tokens[t->special[i]]))
-            return error_set(error, MT_E_FORMAT, where, "Tokens %d and %d are the same: \"%s\".", (int)t->special[i - 1],
-                             (int)t->special[i], show(t->tokens[t->special[i]]).text);
+            return error_set(error, MT_E_FORMAT, where, "Tokens %d and %d are the same: \"%s\".",
+                             (int)t->special[i - 1], (int)t->special[i], show(t->tokens[t->special[i]]).text);
     return MT_OK;
 }
 
@@ -141,14 +144,15 @@ static mt_status read_merges(mt_tokenizer *t, const tokenizer_config *c, const a
         const tokenizer_text right = {space ? space + 1 : NULL, space ? m.length - left.length - 1 : 0};
         size_t l, r;
         bool valid;
-        if (!right.length || left.length > TOKEN_LIMIT || right.length > TOKEN_LIMIT || !alphabet_decode(a, left, bytes, &l, &valid)
-            || !alphabet_decode(a, right, bytes + l, &r, &valid))
-            return error_set(error, MT_E_FORMAT, where, "Merge %zu is not two tokens with a space between them: \"%s\".", i,
-                             show(m).text);
-        const int64_t ids[3] = {map_get(&t->pieces, bytes, l), map_get(&t->pieces, bytes + l, r), map_get(&t->pieces, bytes, l + r)};
+        if (!right.length || left.length > TOKEN_LIMIT || right.length > TOKEN_LIMIT
+            || !alphabet_decode(a, left, bytes, &l, &valid) || !alphabet_decode(a, right, bytes + l, &r, &valid))
+            return error_set(error, MT_E_FORMAT, where,
+                             "Merge %zu is not two tokens with a space between them: \"%s\".", i, show(m).text);
+        const int64_t ids[3] = {map_get(&t->pieces, bytes, l), map_get(&t->pieces, bytes + l, r),
+                                map_get(&t->pieces, bytes, l + r)};
         if (ids[0] < 0 || ids[1] < 0 || ids[2] < 0)
-            return error_set(error, MT_E_FORMAT, where, "Merge %zu, \"%s\", needs a token that is not in the vocabulary.", i,
-                             show(m).text);
+            return error_set(error, MT_E_FORMAT, where,
+                             "Merge %zu, \"%s\", needs a token that is not in the vocabulary.", i, show(m).text);
         t->merges[i] = (tokenizer_merge){(int32_t)ids[0], (int32_t)ids[1], (int32_t)ids[2]};
         const char *key = (const char *)&t->merges[i];
         if (map_get(&t->pairs, key, offsetof(tokenizer_merge, result)) >= 0)
@@ -159,12 +163,13 @@ static mt_status read_merges(mt_tokenizer *t, const tokenizer_config *c, const a
 }
 
 static mt_status read_ids(mt_tokenizer *t, const tokenizer_config *c, mt_error *error) {
-    static const char *const names[] = {"beginning-of-sequence", "end-of-sequence", "end-of-turn", "end-of-message", "unknown"};
+    static const char *const names[] = {"beginning-of-sequence", "end-of-sequence", "end-of-turn", "end-of-message",
+                                        "unknown"};
     const int64_t ids[] = {c->bos, c->eos, c->eot, c->eom, c->unknown};
     for (int i = 0; i < 5; i++) {
         if (ids[i] < -1 || ids[i] >= (int64_t)t->count)
-            return error_set(error, MT_E_FORMAT, where, "The %s token has id %lld, but the vocabulary has %zu tokens.", names[i],
-                             (long long)ids[i], t->count);
+            return error_set(error, MT_E_FORMAT, where, "The %s token has id %lld, but the vocabulary has %zu tokens.",
+                             names[i], (long long)ids[i], t->count);
         t->ids[i] = (int32_t)ids[i];
         if (ids[i] >= 0 && (i == MT_TOKEN_EOS || i == MT_TOKEN_EOT || i == MT_TOKEN_EOM)) t->kinds[ids[i]] |= KIND_END;
     }
@@ -181,13 +186,14 @@ static mt_status compile_patterns(mt_tokenizer *t, mt_error *error) {
     for (int i = 0; i < TOKENIZER_PATTERNS && t->pre->patterns[i]; i++) {
         int code;
         PCRE2_SIZE offset;
-        t->patterns[i] = pcre2_compile((PCRE2_SPTR)t->pre->patterns[i], PCRE2_ZERO_TERMINATED, PCRE2_UTF | PCRE2_UCP, &code,
-                                       &offset, NULL);
+        t->patterns[i] = pcre2_compile((PCRE2_SPTR)t->pre->patterns[i], PCRE2_ZERO_TERMINATED, PCRE2_UTF | PCRE2_UCP,
+                                       &code, &offset, NULL);
         if (!t->patterns[i]) {
             PCRE2_UCHAR message[128] = "";
             pcre2_get_error_message(code, message, sizeof message);
-            return error_set(error, MT_E_INTERNAL, where, "PCRE2 refuses pattern %d of pre-tokenizer \"%s\" at %zu: %s.", i,
-                             t->pre->names, (size_t)offset, (const char *)message);
+            return error_set(error, MT_E_INTERNAL, where,
+                             "PCRE2 refuses pattern %d of pre-tokenizer \"%s\" at %zu: %s.", i, t->pre->names,
+                             (size_t)offset, (const char *)message);
         }
         pcre2_jit_compile(t->patterns[i], PCRE2_JIT_COMPLETE); /* where it fails, matching interprets */
         t->pattern_count++;
@@ -215,14 +221,16 @@ static void build(void *context) {
 mt_status tokenizer_new(mt_tokenizer **out, const tokenizer_config *c, mt_error *error) {
     if (c->model.length != 4 || memcmp(c->model.data, "gpt2", 4))
         return error_set(error, MT_E_UNSUPPORTED, where,
-                         "The tokenizer model \"%s\" is not supported; supported is byte-level BPE, \"gpt2\".", show(c->model).text);
+                         "The tokenizer model \"%s\" is not supported; supported is byte-level BPE, \"gpt2\".",
+                         show(c->model).text);
     const tokenizer_text name = c->pre.length ? c->pre : (tokenizer_text){"default", 7};
     const tokenizer_pre *pre = tokenizer_pre_find(name.data, name.length);
-    if (!pre) return error_set(error, MT_E_UNSUPPORTED, where, "The pre-tokenizer \"%s\" is not supported.", show(name).text);
+    if (!pre)
+        return error_set(error, MT_E_UNSUPPORTED, where, "The pre-tokenizer \"%s\" is not supported.", show(name).text);
     if (!c->token_count) return error_set(error, MT_E_FORMAT, where, "The vocabulary is empty.");
     if (c->token_count > COUNT_LIMIT || c->merge_count > COUNT_LIMIT)
-        return error_set(error, MT_E_LIMIT, where, "%zu tokens and %zu merges: the limit is %d of each.", c->token_count,
-                         c->merge_count, COUNT_LIMIT);
+        return error_set(error, MT_E_LIMIT, where, "%zu tokens and %zu merges: the limit is %d of each.",
+                         c->token_count, c->merge_count, COUNT_LIMIT);
     arena *a = arena_new();
     mt_tokenizer *t = a ? ARENA_NEW(a, mt_tokenizer) : NULL;
     if (!t) {
@@ -248,7 +256,9 @@ void tokenizer_free(mt_tokenizer *t) {
 static bool known(const mt_tokenizer *t, int32_t id) { return id >= 0 && (size_t)id < t->count; }
 
 size_t mt_tokenizer_count(const mt_tokenizer *t) { return t->count; }
-bool mt_tokenizer_is_control(const mt_tokenizer *t, int32_t id) { return known(t, id) && (t->kinds[id] & KIND_CONTROL); }
+bool mt_tokenizer_is_control(const mt_tokenizer *t, int32_t id) {
+    return known(t, id) && (t->kinds[id] & KIND_CONTROL);
+}
 bool mt_tokenizer_is_end(const mt_tokenizer *t, int32_t id) { return known(t, id) && (t->kinds[id] & KIND_END); }
 
 const char *mt_tokenizer_piece(const mt_tokenizer *t, int32_t id, size_t *length) {

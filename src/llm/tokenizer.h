@@ -3,8 +3,8 @@
  *   text ─► special tokens ─► sections ─► pre-tokenizer's patterns ─► pieces ─► BPE merges ─► ids
  *           (tokenizer_encode.c)          (tokenizer_pre.c)                     (tokenizer_encode.c)
  *
- * In the file a token is written in GPT-2's alphabet: one printable character for each byte (0x20 is "Ġ"). Here tokens are
- * kept as the bytes they stand for; merges are pairs of ids. */
+ * In the file a token is written in GPT-2's alphabet: one printable character for each byte (0x20 is "Ġ"). Here tokens
+ * are kept as the bytes they stand for; merges are pairs of ids. */
 #ifndef LLM_TOKENIZER_H
 #define LLM_TOKENIZER_H
 
@@ -34,10 +34,10 @@ typedef struct tokenizer_config {
     bool add_space_prefix;        /* put a space before plain text that begins without one */
 } tokenizer_config;
 
-/* Makes a tokenizer; nothing of the config is needed afterwards. User-defined tokens are found in every text, control tokens
- * only with MT_ENCODE_PARSE_SPECIAL. Limits (MT_E_LIMIT): 2^24 tokens and merges, 65,535 bytes a token. MT_E_FORMAT: no
- * tokens, two tokens or merges that are the same, text that is no UTF-8, a merge of or into a token that does not exist, ids
- * or types out of range. */
+/* Makes a tokenizer; nothing of the config is needed afterwards. User-defined tokens are found in every text, control
+ * tokens only with MT_ENCODE_PARSE_SPECIAL. Limits (MT_E_LIMIT): 2^24 tokens and merges, 65,535 bytes a token.
+ * MT_E_FORMAT: no tokens, two tokens or merges that are the same, text that is no UTF-8, a merge of or into a token
+ * that does not exist, ids or types out of range. */
 mt_status tokenizer_new(mt_tokenizer **out, const tokenizer_config *config, mt_error *error);
 void tokenizer_free(mt_tokenizer *t); /* NULL is allowed */
 

@@ -16,14 +16,15 @@ struct mt_detokenizer {
 /* The bytes that `id` adds to a text. */
 static mt_status bytes_of(const mt_tokenizer *t, int32_t id, unsigned flags, tokenizer_text *bytes, mt_error *error) {
     if (id < 0 || (size_t)id >= t->count)
-        return error_set(error, MT_E_ARGUMENT, where, "Token id %d is outside of the vocabulary of %zu tokens.", (int)id, t->count);
+        return error_set(error, MT_E_ARGUMENT, where, "Token id %d is outside of the vocabulary of %zu tokens.",
+                         (int)id, t->count);
     *bytes = t->tokens[id];
     if ((t->kinds[id] & KIND_CONTROL) && !(flags & MT_DECODE_CONTROL)) bytes->length = 0;
     return MT_OK;
 }
 
-mt_status mt_tokenizer_decode(const mt_tokenizer *t, const int32_t *ids, size_t count, unsigned flags, char **out, size_t *length,
-                              mt_error *error) {
+mt_status mt_tokenizer_decode(const mt_tokenizer *t, const int32_t *ids, size_t count, unsigned flags, char **out,
+                              size_t *length, mt_error *error) {
     text buffer = {0};
     mt_status status = MT_OK;
     text_append(&buffer, "", 0); /* so that there is a string even of no tokens */
@@ -62,7 +63,8 @@ static int character_length(unsigned char first) {
     return first < 0x80 ? 1 : first < 0xC2 ? 0 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : first < 0xF5 ? 4 : 0;
 }
 
-/* Whether `byte` may follow what is held. The second byte decides about overlong forms, surrogates and the last plane. */
+/* Whether `byte` may follow what is held. The second byte decides about overlong forms, surrogates and the last plane.
+ */
 static bool continues(const mt_detokenizer *d, unsigned char byte) {
     const unsigned char first = d->held[0];
     unsigned char low = 0x80, high = 0xBF;

@@ -1,15 +1,16 @@
 /* Text to token ids.
  *
- * Special tokens are found first: at every byte that begins one, by narrowing the sorted list of them byte by byte. The text
- * between them goes through the pre-tokenizer's patterns, each applied to the pieces of the one before, by recursion, so
- * that no list of pieces is kept. PCRE2 wants UTF-8: runs of bytes that are none are pieces by themselves.
+ * Special tokens are found first: at every byte that begins one, by narrowing the sorted list of them byte by byte. The
+ * text between them goes through the pre-tokenizer's patterns, each applied to the pieces of the one before, by
+ * recursion, so that no list of pieces is kept. PCRE2 wants UTF-8: runs of bytes that are none are pieces by
+ * themselves.
  *
  * BPE takes the strongest merge of two neighbours, the leftmost among equals, until none is left. Symbols form a linked
  * list, possible merges a heap of (strength, position); a merge that is overtaken by another stays in the heap and is
  * recognised, when its turn comes, by neighbours that are no longer its own. So a piece of n bytes takes O(n log n).
  *
- * A byte without a token (vocabularies made from text may lack bytes that UTF-8 never uses, and some control characters) is
- * left out before merging, as the tokenizers of Hugging Face do, and counted. */
+ * A byte without a token (vocabularies made from text may lack bytes that UTF-8 never uses, and some control
+ * characters) is left out before merging, as the tokenizers of Hugging Face do, and counted. */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 #include <stdlib.h>
@@ -132,7 +133,8 @@ static void encode_pieces(encoder *e, int level, const char *bytes, size_t lengt
     while (done < length && !e->status) {
         int found = pcre2_match(pattern, (PCRE2_SPTR)bytes, length, done, PCRE2_NO_UTF_CHECK, e->match, NULL);
         if (found == PCRE2_ERROR_JIT_STACKLIMIT || found == PCRE2_ERROR_MATCHLIMIT)
-            found = pcre2_match(pattern, (PCRE2_SPTR)bytes, length, done, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, e->match, NULL);
+            found = pcre2_match(pattern, (PCRE2_SPTR)bytes, length, done, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, e->match,
+                                NULL);
         if (found < 0 && found != PCRE2_ERROR_NOMATCH) {
             PCRE2_UCHAR reason[128] = "";
             pcre2_get_error_message(found, reason, sizeof reason);
@@ -169,7 +171,8 @@ static void encode_section(encoder *e, const char *bytes, size_t length) {
         bool valid = true;
         while (end < length) {
             utf8proc_int32_t c;
-            const utf8proc_ssize_t n = utf8proc_iterate((const uint8_t *)bytes + end, (utf8proc_ssize_t)(length - end), &c);
+            const utf8proc_ssize_t n =
+                utf8proc_iterate((const uint8_t *)bytes + end, (utf8proc_ssize_t)(length - end), &c);
             if (end == start) valid = n > 0;
             if (valid != (n > 0)) break;
             end += n > 0 ? (size_t)n : 1;

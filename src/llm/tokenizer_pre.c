@@ -1,8 +1,8 @@
 /* The pre-tokenizers: how text is cut into pieces before BPE, which never merges across pieces.
  *
  * A pre-tokenizer is a list of patterns, applied one after another, each to what the one before left: every match is a
- * piece, and so is the text between two matches. The patterns are those of the models' own tokenizer files; the names are
- * those that GGUF files carry, and one name may stand for several models that cut alike. */
+ * piece, and so is the text between two matches. The patterns are those of the models' own tokenizer files; the names
+ * are those that GGUF files carry, and one name may stand for several models that cut alike. */
 #include "llm/tokenizer.h"
 
 /* White space, to be used inside of brackets. Not \s, which in PCRE2 has one character more (U+180E). */
@@ -49,28 +49,42 @@ static const tokenizer_pre table[] = {
     {"llama-bpe llama3 llama-v3 falcon3 falcon-h1 pixtral midm-2.0 lfm2", {LLAMA3}, true, true},
     {"dbrx smaug-bpe glm4 chatglm-bpe", {LLAMA3}, false, false},
     {"qwen2 deepseek-r1-qwen stablelm2 megrez hunyuan solar-open grok-2 kormo", {QWEN2}, false, false},
-    {"qwen35", {CONTRACTION "|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| ?[^" WS "\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|" LINES
-                "|" LAST_SPACES}, false, false},
+    {"qwen35",
+     {CONTRACTION "|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| ?[^" WS "\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|" LINES
+                  "|" LAST_SPACES},
+     false,
+     false},
     {"tekken", {CASED("") "|\\p{N}|" SYMBOLS "[\\r\\n/]*|" LINES "|" LAST_SPACES}, true, true},
     {"gpt-4o llama4 kanana2 minimax-m2",
-     {CASED(CONTRACTION "?") "|\\p{N}{1,3}|" SYMBOLS "[\\r\\n/]*|" LINES "|" LAST_SPACES}, false, false},
+     {CASED(CONTRACTION "?") "|\\p{N}{1,3}|" SYMBOLS "[\\r\\n/]*|" LINES "|" LAST_SPACES},
+     false,
+     false},
     /* White space that ends the text is matched from its beginning only, for a time linear in its length. */
     {"deepseek-llm",
      {"[\\r\\n]", SPACES "?[" DEEPSEEK_LETTERS "]+",
       SPACES "?[!-/:-~\\x{FF01}-\\x{FF0F}\\x{FF1A}-\\x{FF5E}\\x{2018}-\\x{201F}\\x{3000}-\\x{3002}]+",
-      "(?<!" SPACES ")" SPACES "+\\z", HAN_TO_HANGUL, "\\p{N}+"}, false, false},
+      "(?<!" SPACES ")" SPACES "+\\z", HAN_TO_HANGUL, "\\p{N}+"},
+     false,
+     false},
     {"deepseek-coder", {"[\\r\\n]", SPACES "?\\p{L}+", SPACES "?\\p{P}+", HAN_TO_HANGUL, "\\p{N}"}, false, false},
     {"deepseek-v3 hunyuan-dense joyai-llm",
      {"\\p{N}{1,3}", "[\\x{4E00}-\\x{9FA5}\\x{3040}-\\x{309F}\\x{30A0}-\\x{30FF}]+",
-      "[!-/:-@\\[-`{-~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\\r\\n]*|" LINES "|" LAST_SPACES},
-     false, false},
+      "[!-/:-@\\[-`{-~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\\r\\n]*|" LINES
+      "|" LAST_SPACES},
+     false,
+     false},
     {"falcon", {"[\\p{P}$+<=>^~|`]+", GPT2, "[0-9][0-9][0-9]"}, false, false},
     {"bloom gpt3-finnish poro-chat", {BLOOM}, false, false},
     {"viking", {BLOOM, "\\p{N}"}, false, false},
-    {"seed-coder", {CONTRACTION "|" WORD "|\\p{N}| ?[^" WS "\\p{L}\\p{N}\\r\\n]+|" LINES "|" LAST_SPACES}, false, false},
+    {"seed-coder",
+     {CONTRACTION "|" WORD "|\\p{N}| ?[^" WS "\\p{L}\\p{N}\\r\\n]+|" LINES "|" LAST_SPACES},
+     false,
+     false},
     {"bailingmoe bailingmoe2 llada-moe",
-     {"'(?i:[sdmt]|ll|ve|re)|[^\\r\\n\\p{L}\\p{N}]?+\\p{L}+|\\p{N}| ?[^" WS "\\p{L}\\p{N}]++[\\r\\n]*|" SPACES "*[\\r\\n]|"
-      LAST_SPACES}, false, false},
+     {"'(?i:[sdmt]|ll|ve|re)|[^\\r\\n\\p{L}\\p{N}]?+\\p{L}+|\\p{N}| ?[^" WS "\\p{L}\\p{N}]++[\\r\\n]*|" SPACES
+      "*[\\r\\n]|" LAST_SPACES},
+     false,
+     false},
 };
 
 const tokenizer_pre *tokenizer_pre_find(const char *name, size_t length) {

@@ -1,5 +1,5 @@
-/* From tables to the bytes of a program file: sections one after another, each at a multiple of PROGRAM_ALIGNMENT, a header in front,
- * a hash over all behind it. The finished bytes are opened like a file's. */
+/* From tables to the bytes of a program file: sections one after another, each at a multiple of PROGRAM_ALIGNMENT, a
+ * header in front, a hash over all behind it. The finished bytes are opened like a file's. */
 #include "program/program.h"
 
 #include <stdlib.h>
@@ -20,7 +20,8 @@ uint32_t program_intern(program_builder *b, const char *s) {
     if (found >= 0) return (uint32_t)found;
     const size_t offset = b->strings_count;
     append_string(b, s, length);
-    map_put(b->memory, &b->interned, arena_string(b->memory, s, length), length, (int64_t)offset); /* the section itself may move */
+    map_put(b->memory, &b->interned, arena_string(b->memory, s, length), length,
+            (int64_t)offset); /* the section itself may move */
     return (uint32_t)offset;
 }
 
@@ -28,10 +29,15 @@ mt_status program_finish(program_builder *b, mt_program **out, mt_error *error) 
     static char empty[1];
     *out = NULL;
     if (!b->strings_count) b->strings = empty, b->strings_count = 1;
-    program_header header = {.magic = "MONOTILE", .version = PROGRAM_VERSION, .header_bytes = sizeof header,
-                             .placement = b->placement, .processor_count = b->processor_count, .slot_bytes = b->slot_bytes};
+    program_header header = {.magic = "MONOTILE",
+                             .version = PROGRAM_VERSION,
+                             .header_bytes = sizeof header,
+                             .placement = b->placement,
+                             .processor_count = b->processor_count,
+                             .slot_bytes = b->slot_bytes};
     uint64_t end = sizeof header;
-    if (b->strings_count > UINT32_MAX) return error_set(error, MT_E_LIMIT, NULL, "the program's texts have more than 2^32 bytes");
+    if (b->strings_count > UINT32_MAX)
+        return error_set(error, MT_E_LIMIT, NULL, "the program's texts have more than 2^32 bytes");
 #define X(name, type, what)                                                                                            \
     end = align_up(end, PROGRAM_ALIGNMENT);                                                                            \
     header.name = (program_section){end, b->name##_count};                                                             \
@@ -41,7 +47,8 @@ mt_status program_finish(program_builder *b, mt_program **out, mt_error *error) 
     end = align_up(end, PROGRAM_ALIGNMENT);
     header.file_bytes = end;
     uint8_t *bytes = aligned_alloc(PROGRAM_ALIGNMENT, end);
-    if (!bytes) return error_set(error, MT_E_MEMORY, NULL, "no memory for a program of %llu bytes", (unsigned long long)end);
+    if (!bytes)
+        return error_set(error, MT_E_MEMORY, NULL, "no memory for a program of %llu bytes", (unsigned long long)end);
     uint64_t written = sizeof header; /* what lies between sections is zero */
 #define X(name, type, what)                                                                                            \
     memset(bytes + written, 0, header.name.offset - written);                                                          \
@@ -55,7 +62,9 @@ mt_status program_finish(program_builder *b, mt_program **out, mt_error *error) 
     header.hash[1] = hash.high;
     memcpy(bytes, &header, sizeof header);
     const mt_status status = program_open_memory(out, bytes, end, "the program just built", error);
-    if (status == MT_OK) (*out)->owned = bytes;
-    else free(bytes);
+    if (status == MT_OK)
+        (*out)->owned = bytes;
+    else
+        free(bytes);
     return status;
 }

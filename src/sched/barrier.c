@@ -1,16 +1,18 @@
 /* Barriers: every set that is waited for becomes one, shared by all who wait for it; its instructions arrive at it.
  *
- * An instruction has room for PROGRAM_WAITS waits and PROGRAM_ARRIVES arrivals. Where that is not enough, joins stand between: instructions
- * that only wait and arrive. A join is made when the first instruction that needs it is reached, and stands in front of that one; what it
- * waits for comes from lower numbers, so final numbers stay a linear extension.
+ * An instruction has room for PROGRAM_WAITS waits and PROGRAM_ARRIVES arrivals. Where that is not enough, joins stand
+ * between: instructions that only wait and arrive. A join is made when the first instruction that needs it is reached,
+ * and stands in front of that one; what it waits for comes from lower numbers, so final numbers stay a linear
+ * extension.
  *
- *   Too many waits: the barriers are taken six at a time, oldest first, and each six become the barrier of a join. Equal sixes share it.
+ *   Too many waits: the barriers are taken six at a time, oldest first, and each six become the barrier of a join.
+ * Equal sixes share it.
  *
- *   Too many arrivals (a node's instructions are in more sets than six): as many sets as fit stay direct, the whole node first, then those
- *   with the most users. The others are cut into *atoms*, the runs of instructions between any two of their ends; an instruction
- *   is in one atom at most. Over the atoms stands a tree of joins, six to one, made as far as it is used; a set is the barriers of
- *   the tree's largest parts inside it: few, since sets are few ranges. A set that is scattered over too many parts waits for its whole node
- *   instead, which is later but never wrong. */
+ *   Too many arrivals (a node's instructions are in more sets than six): as many sets as fit stay direct, the whole
+ * node first, then those with the most users. The others are cut into *atoms*, the runs of instructions between any two
+ * of their ends; an instruction is in one atom at most. Over the atoms stands a tree of joins, six to one, made as far
+ * as it is used; a set is the barriers of the tree's largest parts inside it: few, since sets are few ranges. A set
+ * that is scattered over too many parts waits for its whole node instead, which is later but never wrong. */
 #include "sched/sched_internal.h"
 
 #include <stdlib.h>
@@ -25,10 +27,11 @@ typedef struct cut_node { /* the atoms of a node that has sets which are not dir
 
 typedef struct barriers { /* what only this pass needs */
     sched *s;
-    cut_node **cut;       /* by node, or NULL */
+    cut_node **cut; /* by node, or NULL */
     sched_words sixes;
-    uint32_t *six_barrier; size_t six_capacity;
-    sched_u32s list;      /* barriers that an instruction waits for */
+    uint32_t *six_barrier;
+    size_t six_capacity;
+    sched_u32s list; /* barriers that an instruction waits for */
 } barriers;
 
 static uint32_t new_barrier(sched *s, uint32_t count) {
@@ -162,7 +165,8 @@ static uint32_t part_barrier(sched *s, cut_node *c, int l, uint32_t k, uint32_t 
     }
     uint32_t parts = c->cut_count - 1, waits[FAN], count = 0;
     for (int i = 1; i < l; i++) parts = (parts + FAN - 1) / FAN;
-    for (uint32_t child = k * FAN; child < parts && child < (k + 1) * FAN; child++) waits[count++] = part_barrier(s, c, l - 1, child, next);
+    for (uint32_t child = k * FAN; child < parts && child < (k + 1) * FAN; child++)
+        waits[count++] = part_barrier(s, c, l - 1, child, next);
     return c->level[l][k] = new_join(s, next, waits, count);
 }
 
@@ -170,13 +174,16 @@ static uint32_t cut_at(const cut_node *c, uint32_t number) { /* the atom that be
     uint32_t begin = 0, end = c->cut_count - 1;
     while (begin < end) {
         const uint32_t middle = begin + (end - begin) / 2;
-        if (c->cuts[middle] < number) begin = middle + 1;
-        else end = middle;
+        if (c->cuts[middle] < number)
+            begin = middle + 1;
+        else
+            end = middle;
     }
     return begin;
 }
 
-/* Walks the largest parts inside atoms [begin, end) of a set; returns their number, and appends their barriers when `list` is set. */
+/* Walks the largest parts inside atoms [begin, end) of a set; returns their number, and appends their barriers when
+ * `list` is set. */
 static uint32_t parts_of(sched *s, cut_node *c, uint32_t begin, uint32_t end, uint32_t next, sched_u32s *list) {
     const uint32_t atoms = c->cut_count - 1;
     uint32_t found = 0;
@@ -203,7 +210,8 @@ static void append_barriers(barriers *b, uint32_t set, uint32_t next) {
     cut_node *c = b->cut[e->node];
     uint32_t count, parts = 0;
     const sched_range *r = sched_set_ranges(s, set, &count);
-    for (uint32_t j = 0; j < count; j++) parts += parts_of(s, c, cut_at(c, r[j].begin), cut_at(c, r[j].end), next, NULL);
+    for (uint32_t j = 0; j < count; j++)
+        parts += parts_of(s, c, cut_at(c, r[j].begin), cut_at(c, r[j].end), next, NULL);
     if (parts > MOST_PARTS && s->first[e->node + 1] <= next) {
         sched_u32s_push(s->memory, &b->list, direct_barrier(s, sched_set_whole(s, e->node)));
         return;
@@ -234,7 +242,8 @@ static void make_waits(barriers *b, uint32_t list, uint32_t next) {
         while (i < w->count) {
             /* n barriers become n - 5 by each full six: no more than needed */
             const size_t excess = kept + (w->count - i) > PROGRAM_WAITS ? kept + (w->count - i) - PROGRAM_WAITS : 0;
-            const size_t take = excess ? (size_t)min_i64(min_i64(FAN, (int64_t)excess + 1), (int64_t)(w->count - i)) : 1;
+            const size_t take =
+                excess ? (size_t)min_i64(min_i64(FAN, (int64_t)excess + 1), (int64_t)(w->count - i)) : 1;
             const uint32_t barrier = take > 1 ? join_six(b, w->data + i, take, next) : w->data[i];
             w->data[kept++] = barrier;
             i += take;

@@ -1,14 +1,15 @@
 /* Boxes: what the instructions of a node touch, on the dimensions of the tensors themselves, and which boxes overlap.
  *
- * sched_collect asks the access summary of every instruction and groups the answers by operand and direction; equal boxes are
- * one class, so that a row that a thousand instructions read is looked up once.
+ * sched_collect asks the access summary of every instruction and groups the answers by operand and direction; equal
+ * boxes are one class, so that a row that a thousand instructions read is looked up once.
  *
  * Classes of a group are found through a tree of bounding boxes over a permutation of them: each level halves its part
- * of the permutation along the dimension in which the boxes are the most spread. Tiles of a grid do not overlap, so a query visits
- * little more than what it finds. Small groups do without.
+ * of the permutation along the dimension in which the boxes are the most spread. Tiles of a grid do not overlap, so a
+ * query visits little more than what it finds. Small groups do without.
  *
- * Live values. A box [pos, pos + 1) moves with `pos`. As long as all boxes of a group move with the same value in a dimension they are
- * kept relative to it, and two such groups compare exactly. Otherwise the one that moves covers its value's whole range. */
+ * Live values. A box [pos, pos + 1) moves with `pos`. As long as all boxes of a group move with the same value in a
+ * dimension they are kept relative to it, and two such groups compare exactly. Otherwise the one that moves covers its
+ * value's whole range. */
 #include "sched/sched_internal.h"
 
 enum { LEAF = 4, NO_TREE = 16 };
@@ -21,16 +22,19 @@ static void *scratch(arena *a, void *data, size_t size, size_t count, size_t *ca
 
 /* ---- from an operand to its tensor ---- */
 
-/* Where the view mixes dimensions (a reshape), the elements' places say more than the view's range. Written in the digits of the
- * tensor's dimensions, the first and the last element of the box bound all of it: where their leading digits agree, all
- * elements have them; the next digit lies between theirs; those behind it may be anything. */
-static void narrow_mixed(const graph_tensor *t, const graph_view *v, const tile_interval *box, int64_t *low, int64_t *high) {
+/* Where the view mixes dimensions (a reshape), the elements' places say more than the view's range. Written in the
+ * digits of the tensor's dimensions, the first and the last element of the box bound all of it: where their leading
+ * digits agree, all elements have them; the next digit lies between theirs; those behind it may be anything. */
+static void narrow_mixed(const graph_tensor *t, const graph_view *v, const tile_interval *box, int64_t *low,
+                         int64_t *high) {
     bool mapped[TILE_RANK] = {false};
     bool mixed = false;
     int64_t begin = v->offset, last = v->offset;
     for (int d = 0; d < v->rank; d++) {
-        if (v->base[d] >= 0) mapped[v->base[d]] = true;
-        else mixed = true;
+        if (v->base[d] >= 0)
+            mapped[v->base[d]] = true;
+        else
+            mixed = true;
         begin += box[d].low * v->stride[d];
         last += (box[d].high - 1) * v->stride[d];
     }
@@ -65,8 +69,10 @@ static bool rows_share(const graph_tensor *t) {
 
 static int box_rank(const graph_tensor *t) { return rows_share(t) ? 1 : t->rank; }
 
-/* The box on the tensor as low, high pairs; live[d] >= 0 where it is relative to a live value. False when it is empty. */
-static bool tensor_box(const sched *s, const graph_node *node, int param, const tile_box *box, int64_t *out, int *live) {
+/* The box on the tensor as low, high pairs; live[d] >= 0 where it is relative to a live value. False when it is empty.
+ */
+static bool tensor_box(const sched *s, const graph_node *node, int param, const tile_box *box, int64_t *out,
+                       int *live) {
     const graph_view *v = &s->graph->views[node->operand[param]];
     const graph_tensor *t = &s->graph->tensors[v->tensor];
     const int64_t shared = grain(t);
@@ -94,7 +100,8 @@ static bool tensor_box(const sched *s, const graph_node *node, int param, const 
         const int b = v->base[d];
         if (box->dim[d].offset_live < 0 || b < 0 || v->extent[d] == 1) continue;
         for (int p = 0; p < node->op->param_count; p++)
-            if (node->op->params[p].kind == TILE_PARAM_LIVE && node->op->params[p].ordinal == box->dim[d].offset_live) live[b] = node->operand[p];
+            if (node->op->params[p].kind == TILE_PARAM_LIVE && node->op->params[p].ordinal == box->dim[d].offset_live)
+                live[b] = node->operand[p];
         out[2 * b] = v->low[b] + box->dim[d].low;
         out[2 * b + 1] = v->low[b] + box->dim[d].high;
         if (b == row) out[2 * b] -= shared - 1, out[2 * b + 1] += shared - 1;
@@ -156,7 +163,8 @@ static sched_group *make_group(sched *s, uint32_t node, raw_group *r, bool write
     sched_words_reset(s->memory, &s->classes, r->used);
     for (uint32_t i = 0; i < count; i++)
         if (r->class_of[i] != SCHED_NO_ID)
-            r->class_of[i] = sched_words_intern(s->memory, &s->classes, (uint32_t *)(r->raw + (size_t)i * 2 * r->rank), words);
+            r->class_of[i] =
+                sched_words_intern(s->memory, &s->classes, (uint32_t *)(r->raw + (size_t)i * 2 * r->rank), words);
     g->class_count = (uint32_t)s->classes.count;
     g->bounds = ARENA_ARRAY(s->memory, g->class_count * 2 * (size_t)r->rank, int64_t);
     memcpy(g->bounds, s->classes.words, g->class_count * 2 * (size_t)r->rank * sizeof(int64_t));
@@ -203,7 +211,9 @@ void sched_collect(sched *s, uint32_t n) {
         if (param->kind > TILE_INOUT) continue;
         const int tensor = s->graph->views[node->operand[p]].tensor;
         if (!s->written[tensor]) continue;
-        for (int w = 0; w < 2; w++) raw[2 * param->ordinal + w] = (raw_group){.param = p, .tensor = tensor, .rank = box_rank(&s->graph->tensors[tensor])};
+        for (int w = 0; w < 2; w++)
+            raw[2 * param->ordinal + w] =
+                (raw_group){.param = p, .tensor = tensor, .rank = box_rank(&s->graph->tensors[tensor])};
         room += 4 * (size_t)s->graph->tensors[tensor].rank * count;
     }
     s->raw = scratch(s->memory, s->raw, sizeof *s->raw, room, &s->raw_capacity);
@@ -229,7 +239,8 @@ void sched_collect(sched *s, uint32_t n) {
             raw_group *r = &raw[2 * box->tensor + box->writes];
             int64_t bounds[2 * TILE_RANK];
             int live[TILE_RANK];
-            if (r->param != SCHED_NONE && (box->reads || box->writes) && tensor_box(s, node, r->param, box, bounds, live))
+            if (r->param != SCHED_NONE && (box->reads || box->writes) &&
+                tensor_box(s, node, r->param, box, bounds, live))
                 store_box(s, r, i, bounds, live);
         }
         for (int a = node->op->axis_total - 1; a >= 0 && ++index[a] == node->grid[a]; a--) index[a] = 0;
@@ -244,7 +255,8 @@ void sched_collect(sched *s, uint32_t n) {
 
 /* ---- overlap ---- */
 
-void sched_translate(const sched *s, const sched_group *from, const int64_t *bounds, const sched_group *to, sched_bounds out) {
+void sched_translate(const sched *s, const sched_group *from, const int64_t *bounds, const sched_group *to,
+                     sched_bounds out) {
     memcpy(out, bounds, 2 * (size_t)from->rank * sizeof *bounds);
     for (int d = 0; d < from->rank; d++) {
         if (from->live[d] == to->live[d]) continue;
@@ -285,8 +297,10 @@ static void halve(const sched_group *g, uint32_t *order, size_t count, size_t mi
         }
         const size_t split = j + 1; /* order[begin, split) <= pivot <= order[split, end) */
         if (split == end) return;   /* only when the pivot is the largest and alone at the end */
-        if (middle < split) end = split;
-        else begin = split;
+        if (middle < split)
+            end = split;
+        else
+            begin = split;
     }
 }
 
@@ -308,7 +322,8 @@ static void build_tree(sched_group *g, size_t at, size_t begin, size_t end) {
     int widest = 0;
     double most = -1;
     for (int d = 0; d < g->rank; d++) {
-        const double spread = (double)(last_low[d] - hull[2 * d]) * (double)(end - begin) / size[d]; /* in boxes of mean size */
+        const double spread =
+            (double)(last_low[d] - hull[2 * d]) * (double)(end - begin) / size[d]; /* in boxes of mean size */
         if (spread > most) most = spread, widest = d;
     }
     const size_t middle = begin + (end - begin) / 2;
@@ -322,7 +337,8 @@ static void search(sched *s, const sched_group *g, const int64_t *box, size_t at
     if (!sched_overlap(g->rank, box, hull)) return;
     if (end - begin <= LEAF || sched_inside(g->rank, hull, box)) {
         for (size_t i = begin; i < end; i++)
-            if (sched_overlap(g->rank, box, class_bounds(g, g->order[i]))) sched_u32s_push(s->memory, &s->hits, g->order[i]);
+            if (sched_overlap(g->rank, box, class_bounds(g, g->order[i])))
+                sched_u32s_push(s->memory, &s->hits, g->order[i]);
         return;
     }
     const size_t middle = begin + (end - begin) / 2;

@@ -1,7 +1,10 @@
 /* The schedule from end to end: the passes of sched.h, in their order. */
 #include "sched/sched_internal.h"
 
-typedef struct build_call { sched s; program_builder b; } build_call;
+typedef struct build_call {
+    sched s;
+    program_builder b;
+} build_call;
 
 static void build(void *context) {
     build_call *c = context;
@@ -16,7 +19,8 @@ static void build(void *context) {
 mt_status sched_build(const mt_graph *lowered, const graph_target *target, mt_program **out, mt_error *error) {
     *out = NULL;
     if (target->processors < 1) return error_set(error, MT_E_ARGUMENT, NULL, "a target has at least one processor");
-    if (lowered->node_count > INT32_MAX) return error_set(error, MT_E_LIMIT, NULL, "a graph has at most %d nodes", INT32_MAX);
+    if (lowered->node_count > INT32_MAX)
+        return error_set(error, MT_E_LIMIT, NULL, "a graph has at most %d nodes", INT32_MAX);
     arena *memory = arena_new();
     build_call *c = memory ? ARENA_NEW(memory, build_call) : NULL;
     mt_status status = MT_OK;
@@ -24,9 +28,15 @@ mt_status sched_build(const mt_graph *lowered, const graph_target *target, mt_pr
         status = error_set(error, MT_E_MEMORY, NULL, "no memory for the schedule");
         goto cleanup;
     }
-    c->s = (sched){.memory = memory, .graph = lowered, .target = target, .error = error, .node_count = (uint32_t)lowered->node_count};
-    if (!arena_protect(memory, build, c)) status = error_set(error, MT_E_MEMORY, NULL, "no memory for the schedule");
-    else status = c->s.status;
+    c->s = (sched){.memory = memory,
+                   .graph = lowered,
+                   .target = target,
+                   .error = error,
+                   .node_count = (uint32_t)lowered->node_count};
+    if (!arena_protect(memory, build, c))
+        status = error_set(error, MT_E_MEMORY, NULL, "no memory for the schedule");
+    else
+        status = c->s.status;
     if (status == MT_OK) status = program_finish(&c->b, out, error);
 cleanup:
     arena_free(memory);

@@ -1,18 +1,22 @@
-/* What every instruction must follow: all earlier instructions that touch the same elements, where one of the two writes.
+/* What every instruction must follow: all earlier instructions that touch the same elements, where one of the two
+ * writes.
  *
- * Nodes are taken in order. For every class of boxes of a node, the history of its tensor is asked for overlapping boxes, the
- * latest node first; what those nodes' waits already guarantee is passed over (prune.c). An instruction's list is what its
- * classes found. Instructions of one node that conflict run in the order of their numbers; so sums over a grid axis are ordered.
+ * Nodes are taken in order. For every class of boxes of a node, the history of its tensor is asked for overlapping
+ * boxes, the latest node first; what those nodes' waits already guarantee is passed over (prune.c). An instruction's
+ * list is what its classes found. Instructions of one node that conflict run in the order of their numbers; so sums
+ * over a grid axis are ordered.
  *
- * History. A group stays in its tensor's history until a later node's writes cover its hull without a gap: whoever overlaps it
- * after that also overlaps one of those writes, which itself follows what it overlaps in the covered group. */
+ * History. A group stays in its tensor's history until a later node's writes cover its hull without a gap: whoever
+ * overlaps it after that also overlaps one of those writes, which itself follows what it overlaps in the covered group.
+ */
 #include "sched/sched_internal.h"
 
 #define PRUNED 0x80000000u /* marks lists that are final; ids stay below */
 
 static const int64_t *class_bounds(const sched_group *g, uint32_t c) { return g->bounds + (size_t)c * 2 * g->rank; }
 
-/* Drops those of a finished node's instructions that others of them wait for inside the node; returns how many are left. */
+/* Drops those of a finished node's instructions that others of them wait for inside the node; returns how many are
+ * left. */
 static size_t reduce(sched *s, uint32_t node, uint32_t *numbers, size_t count) {
     if (!s->ordered[node]) return count;
     s->mark_stamp++;
@@ -82,19 +86,22 @@ static uint32_t *class_lists(sched *s, const sched_group *h) {
 
 /* ---- inside a node ---- */
 
-static uint32_t first_from(const sched_group *g, uint32_t c, uint32_t number) { /* the place of the first member >= number */
+static uint32_t first_from(const sched_group *g, uint32_t c,
+                           uint32_t number) { /* the place of the first member >= number */
     uint32_t begin = g->member_begin[c], end = g->member_begin[c + 1];
     while (begin < end) {
         const uint32_t middle = begin + (end - begin) / 2;
-        if (g->members[middle] < number) begin = middle + 1;
-        else end = middle;
+        if (g->members[middle] < number)
+            begin = middle + 1;
+        else
+            end = middle;
     }
     return begin;
 }
 
-/* Appends number << 32 | earlier number to s->inner: enough pairs that their closure orders all conflicts of two groups of one node. The members
- * of a class that writes are a chain. So a member of such a class needs, of another class, only what lies between itself and the
- * member before it; and of a class that writes, only the last. */
+/* Appends number << 32 | earlier number to s->inner: enough pairs that their closure orders all conflicts of two groups
+ * of one node. The members of a class that writes are a chain. So a member of such a class needs, of another class,
+ * only what lies between itself and the member before it; and of a class that writes, only the last. */
 static void inner_pairs(sched *s, sched_group *h, sched_group *g) {
     sched_bounds box;
     for (uint32_t c = 0; c < h->class_count; c++) {
@@ -110,7 +117,8 @@ static void inner_pairs(sched *s, sched_group *h, sched_group *g) {
                 uint32_t begin = first_from(g, other, from);
                 const uint32_t end = first_from(g, other, number);
                 if (g->writes && begin < end) begin = end - 1;
-                for (; begin < end; begin++) sched_u64s_push(s->memory, &s->inner, (uint64_t)number << 32 | g->members[begin]);
+                for (; begin < end; begin++)
+                    sched_u64s_push(s->memory, &s->inner, (uint64_t)number << 32 | g->members[begin]);
             }
         }
     }
@@ -127,7 +135,8 @@ static void order_inside(sched *s, uint32_t n) {
             inner_pairs(s, h, g);
             if (s->inner.count > 32 * count + 4096) { /* nearly all conflict with all: one after another */
                 s->inner.count = 0;
-                for (uint32_t i = s->first[n] + 1; i < s->first[n + 1]; i++) sched_u64s_push(s->memory, &s->inner, (uint64_t)i << 32 | (i - 1));
+                for (uint32_t i = s->first[n] + 1; i < s->first[n + 1]; i++)
+                    sched_u64s_push(s->memory, &s->inner, (uint64_t)i << 32 | (i - 1));
                 for (int k = 0; k < s->group_count; k++) s->groups[k]->tiles = false;
                 return;
             }
@@ -143,26 +152,28 @@ static void extend(sched *s, uint32_t list) { /* appends the list's sets to s->k
     for (uint32_t k = 0; k < count; k++) sched_u32s_push(s->memory, &s->kept, sets[k]);
 }
 
-/* Puts into s->numbers what the i-th instruction waits for inside the node, but for what others of these wait for. s->candidates has, by
- * instruction, where its pairs begin. */
+/* Puts into s->numbers what the i-th instruction waits for inside the node, but for what others of these wait for.
+ * s->candidates has, by instruction, where its pairs begin. */
 static void inner_numbers(sched *s, uint32_t n, uint32_t i) {
     const uint32_t *begin = s->candidates.data;
     s->numbers.count = 0;
     s->mark_stamp++;
     for (uint32_t k = begin[i]; k < begin[i + 1]; k++) {
         const uint32_t earlier = (uint32_t)s->inner.data[k] - s->first[n];
-        for (uint32_t j = begin[earlier]; j < begin[earlier + 1]; j++) s->mark[(uint32_t)s->inner.data[j]] = s->mark_stamp;
+        for (uint32_t j = begin[earlier]; j < begin[earlier + 1]; j++)
+            s->mark[(uint32_t)s->inner.data[j]] = s->mark_stamp;
     }
     for (uint32_t k = begin[i]; k < begin[i + 1]; k++) {
         const uint32_t earlier = (uint32_t)s->inner.data[k];
-        if (s->mark[earlier] != s->mark_stamp && (k == begin[i] || s->inner.data[k] != s->inner.data[k - 1])) sched_u32s_push(s->memory, &s->numbers, earlier);
+        if (s->mark[earlier] != s->mark_stamp && (k == begin[i] || s->inner.data[k] != s->inner.data[k - 1]))
+            sched_u32s_push(s->memory, &s->numbers, earlier);
     }
 }
 
 /* Instructions whose classes have the same lists share a key. s->keys gets the keys, key_of each instruction's.
  *
- * A key is: the set inside the node; in bits, the groups whose list is finished anyway, because an instruction of that set waits for the
- * same one; the lists. */
+ * A key is: the set inside the node; in bits, the groups whose list is finished anyway, because an instruction of that
+ * set waits for the same one; the lists. */
 static void find_keys(sched *s, uint32_t n, uint32_t **lists, uint32_t *key_of) {
     const uint32_t count = s->first[n + 1] - s->first[n];
     size_t inner = 0;
@@ -214,7 +225,8 @@ static void make_lists(sched *s, uint32_t n) {
     }
     sched_summarise_node(s, n, s->raw_lists.data, s->raw_lists.count);
 
-    /* New temporaries know now what has finished before this node. All its instructions follow what used their bytes. */
+    /* New temporaries know now what has finished before this node. All its instructions follow what used their bytes.
+     */
     s->candidates.count = 0;
     sched_slot_node(s, n, &s->candidates);
     for (size_t k = 0; k < s->candidates.count; k++) {
@@ -225,14 +237,16 @@ static void make_lists(sched *s, uint32_t n) {
         const uint32_t k = s->key_of[i];
         if (!(s->raw_lists.data[k] & PRUNED)) { /* its first instruction: those before it have their lists */
             open_key(s, k, false);
-            for (size_t c = 0; c < s->candidates.count; c++) sched_u32s_push(s->memory, &s->kept, s->candidates.data[c]);
+            for (size_t c = 0; c < s->candidates.count; c++)
+                sched_u32s_push(s->memory, &s->kept, s->candidates.data[c]);
             s->raw_lists.data[k] = sched_prune(s, sched_list_of(s, s->kept.data, s->kept.count)) | PRUNED;
         }
         s->list_of[s->first[n] + i] = s->raw_lists.data[k] & ~PRUNED;
     }
 }
 
-/* The node is done: where its instructions are ordered among themselves, waiting for the last ones is waiting for all. */
+/* The node is done: where its instructions are ordered among themselves, waiting for the last ones is waiting for all.
+ */
 static void find_last(sched *s, uint32_t n) {
     s->ordered[n] = s->inner.count > 0;
     if (!s->ordered[n]) return;
@@ -243,7 +257,8 @@ static void find_last(sched *s, uint32_t n) {
     for (int k = 0; k < s->group_count; k++) {
         sched_group *g = s->groups[k];
         s->numbers.count = 0;
-        for (uint32_t m = 0; m < g->member_begin[g->class_count]; m++) sched_u32s_push(s->memory, &s->numbers, g->members[m]);
+        for (uint32_t m = 0; m < g->member_begin[g->class_count]; m++)
+            sched_u32s_push(s->memory, &s->numbers, g->members[m]);
         g->all = sched_set_numbers(s, n, s->numbers.data, reduce(s, n, s->numbers.data, s->numbers.count));
     }
 }

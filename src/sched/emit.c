@@ -1,9 +1,9 @@
-/* The program's tables from what the passes before found, with the final numbers: joins counted, each in front of the instruction that
- * needs it first, and of that one's node.
+/* The program's tables from what the passes before found, with the final numbers: joins counted, each in front of the
+ * instruction that needs it first, and of that one's node.
  *
- * Placement. Static: instructions are dealt to the processors in turn, node after node without a new start, so that each node goes on
- * where the last one ended. A join belongs to the processor of the instruction behind it, which would have to wait anyway. Queue: the
- * program holds no order. */
+ * Placement. Static: instructions are dealt to the processors in turn, node after node without a new start, so that
+ * each node goes on where the last one ended. A join belongs to the processor of the instruction behind it, which would
+ * have to wait anyway. Queue: the program holds no order. */
 #include "sched/sched_internal.h"
 
 static void limit(sched *s, const char *where, const char *what, size_t most) {
@@ -51,11 +51,13 @@ static uint32_t emit_op(sched *s, program_builder *b, map *known, const tile_op 
         return 0;
     }
     program_op *out = ARENA_PUSH(b->memory, b->ops, b->ops_count, b->ops_capacity);
-    *out = (program_op){program_intern(b, op->name), program_intern(b, op->text), program_intern(b, op->path),
-                        (uint32_t)b->constants_count, (uint32_t)op->constant_count, 0, {op->hash.low, op->hash.high}};
+    *out = (program_op){program_intern(b, op->name),  program_intern(b, op->text),  program_intern(b, op->path),
+                        (uint32_t)b->constants_count, (uint32_t)op->constant_count, 0,
+                        {op->hash.low, op->hash.high}};
     for (int i = 0; i < op->constant_count; i++)
         *ARENA_PUSH(b->memory, b->constants, b->constants_count, b->constants_capacity) =
-            (program_constant){program_intern(b, op->constants[i].name), op->constants[i].type ? program_intern(b, op->constants[i].type->name) : 0,
+            (program_constant){program_intern(b, op->constants[i].name),
+                               op->constants[i].type ? program_intern(b, op->constants[i].type->name) : 0,
                                op->constants[i].type ? 0 : op->constants[i].value};
     map_put(b->memory, known, (const char *)&op->hash, sizeof op->hash, (int64_t)b->ops_count - 1);
     return (uint32_t)b->ops_count - 1;
@@ -75,24 +77,29 @@ static uint32_t emit_operand(program_builder *b, sched_words *known, const graph
 }
 
 /* What all instructions of node n, the table's node `at`, have in common. */
-static program_instruction node_instruction(sched *s, program_builder *b, uint32_t n, uint32_t at, uint32_t opcode, sched_words *operands,
-                                            const uint32_t *tensor_at) {
+static program_instruction node_instruction(sched *s, program_builder *b, uint32_t n, uint32_t at, uint32_t opcode,
+                                            sched_words *operands, const uint32_t *tensor_at) {
     const graph_node *node = &s->graph->nodes[n];
     program_instruction out = {.opcode = (uint16_t)opcode, .node = at};
     for (int p = 0; p < node->op->param_count; p++) {
         const tile_param *param = &node->op->params[p];
         switch (param->kind) {
         case TILE_PARAM_ARG:
-            if (param->ordinal >= PROGRAM_ARGS) limit(s, node->name, "args in an instruction", PROGRAM_ARGS);
-            else if (param->type->scalar.kind == TILE_FLOAT) memcpy(&out.arg[param->ordinal], &node->instance.arg[param->ordinal].f, sizeof(float));
+            if (param->ordinal >= PROGRAM_ARGS)
+                limit(s, node->name, "args in an instruction", PROGRAM_ARGS);
+            else if (param->type->scalar.kind == TILE_FLOAT)
+                memcpy(&out.arg[param->ordinal], &node->instance.arg[param->ordinal].f, sizeof(float));
             else if (node->instance.arg[param->ordinal].i != (int32_t)node->instance.arg[param->ordinal].i)
                 s->status = error_set(s->error, MT_E_ARGUMENT, node->name, "%s = %lld is no i32", param->name,
                                       (long long)node->instance.arg[param->ordinal].i);
-            else out.arg[param->ordinal] = (int32_t)node->instance.arg[param->ordinal].i;
+            else
+                out.arg[param->ordinal] = (int32_t)node->instance.arg[param->ordinal].i;
             break;
         case TILE_PARAM_LIVE:
-            if (param->ordinal >= PROGRAM_LIVES) limit(s, node->name, "live values in an instruction", PROGRAM_LIVES);
-            else out.live[param->ordinal] = (uint16_t)node->operand[p];
+            if (param->ordinal >= PROGRAM_LIVES)
+                limit(s, node->name, "live values in an instruction", PROGRAM_LIVES);
+            else
+                out.live[param->ordinal] = (uint16_t)node->operand[p];
             break;
         default: {
             const graph_view *v = &s->graph->views[node->operand[p]];
@@ -128,7 +135,8 @@ static void emit_instructions(sched *s, program_builder *b, const uint32_t *tens
         for (uint32_t i = s->first[n]; i < s->first[n + 1]; i++) {
             for (; join < s->join_count && s->joins[join].next == i; join++) {
                 program_instruction *out = &b->instructions[b->instructions_count++];
-                *out = (program_instruction){.opcode = PROGRAM_JOIN, .node = at, .arrive_count = 1, .arrive = {s->joins[join].arrive}};
+                *out = (program_instruction){
+                    .opcode = PROGRAM_JOIN, .node = at, .arrive_count = 1, .arrive = {s->joins[join].arrive}};
                 set_waits(s, out, s->joins[join].wait, s->joins[join].wait_count);
             }
             program_instruction *out = &b->instructions[b->instructions_count++];
@@ -161,13 +169,16 @@ static void emit_order(sched *s, program_builder *b) {
         b->processors[turn].count++;
         if (b->instructions[i].opcode != PROGRAM_JOIN) turn = (turn + 1) % processors;
     }
-    for (uint32_t p = 1; p < processors; p++) next[p] = b->processors[p].first = b->processors[p - 1].first + b->processors[p - 1].count;
+    for (uint32_t p = 1; p < processors; p++)
+        next[p] = b->processors[p].first = b->processors[p - 1].first + b->processors[p - 1].count;
     for (uint32_t i = 0; i < total; i++) b->order[next[place[i]]++] = i;
 }
 
 void sched_emit(sched *s, program_builder *b) {
     uint32_t *tensor_at = ARENA_ARRAY(s->memory, s->graph->tensor_count, uint32_t);
-    *b = (program_builder){.memory = s->memory, .placement = s->target->placement, .processor_count = (uint32_t)s->target->processors,
+    *b = (program_builder){.memory = s->memory,
+                           .placement = s->target->placement,
+                           .processor_count = (uint32_t)s->target->processors,
                            .slot_bytes = (uint64_t)s->slot_bytes};
     program_intern(b, "");
     emit_lives(s, b);

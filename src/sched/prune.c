@@ -3,16 +3,19 @@
  * For every node two rows of bits over the nodes before it:
  *   before(N)    nodes all of whose instructions are finished before any instruction of N starts,
  *   finished(N)  nodes all of whose instructions are finished when all instructions of N are; N among them.
- * Both are sound, not complete. They follow from the lists of N's instructions before pruning, which hold by construction:
+ * Both are sound, not complete. They follow from the lists of N's instructions before pruning, which hold by
+ * construction:
  *   - an instruction that waits for all of B knows finished(B); one that waits for a part of B knows before(B);
  *   - before(N) is what all instructions of N know;
- *   - finished(N) is what any instruction of N knows, and finished(B) of every B whose instructions are all waited for by some
- *     instruction of N, no matter by which. Where B's own instructions wait for each other, its last ones are enough.
+ *   - finished(N) is what any instruction of N knows, and finished(B) of every B whose instructions are all waited for
+ * by some instruction of N, no matter by which. Where B's own instructions wait for each other, its last ones are
+ * enough.
  *
  * A set is dropped from a list when, going from the latest node to the earliest,
  *   1. its node is in what the sets kept so far know, or
- *   2. following the kept sets' instructions and the lists that they wait for themselves, a bounded number of steps, meets all of it.
- * By induction over numbers, what is dropped is still ordered through barriers: a dropped set lies behind a kept one. */
+ *   2. following the kept sets' instructions and the lists that they wait for themselves, a bounded number of steps,
+ * meets all of it. By induction over numbers, what is dropped is still ordered through barriers: a dropped set lies
+ * behind a kept one. */
 #include "sched/sched_internal.h"
 
 enum { MOST_LISTS = 128, MOST_LOOKS = 4096, TARGETS = 64 };
@@ -43,25 +46,31 @@ void sched_summarise_node(sched *s, uint32_t node, const uint32_t *lists, size_t
             e->stamp = node + 1;
             uint32_t range_count;
             const sched_range *r = sched_set_ranges(s, sets[k], &range_count);
-            for (uint32_t j = 0; j < range_count; j++) sched_u64s_push(s->memory, &s->pairs, (uint64_t)r[j].begin << 32 | r[j].end);
+            for (uint32_t j = 0; j < range_count; j++)
+                sched_u64s_push(s->memory, &s->pairs, (uint64_t)r[j].begin << 32 | r[j].end);
         }
         for (size_t w = 0; w < s->width; w++) before[w] &= done[w];
         add_row(finished, done, s->width);
     }
     sched_sort_u64(s->pairs.data, s->pairs.count);
     for (size_t i = 0; i < s->pairs.count;) {
-        uint32_t of = 0, range_count, j = 0; /* the node whose parts are walked; the range of its whole set that may have a gap */
+        uint32_t of = 0, range_count,
+                 j = 0; /* the node whose parts are walked; the range of its whole set that may have a gap */
         for (uint32_t end = s->node_count; end - of > 1;) {
             const uint32_t middle = of + (end - of) / 2;
-            if (s->first[middle] <= s->pairs.data[i] >> 32) of = middle;
-            else end = middle;
+            if (s->first[middle] <= s->pairs.data[i] >> 32)
+                of = middle;
+            else
+                end = middle;
         }
         const sched_range *r = sched_set_ranges(s, sched_set_whole(s, of), &range_count);
         uint32_t reached = r[0].begin;
         for (; i < s->pairs.count && s->pairs.data[i] >> 32 < s->first[of + 1]; i++)
             while (j < range_count && s->pairs.data[i] >> 32 <= reached && (uint32_t)s->pairs.data[i] > reached) {
-                if ((uint32_t)s->pairs.data[i] < r[j].end) reached = (uint32_t)s->pairs.data[i];
-                else if (++j < range_count) reached = r[j].begin;
+                if ((uint32_t)s->pairs.data[i] < r[j].end)
+                    reached = (uint32_t)s->pairs.data[i];
+                else if (++j < range_count)
+                    reached = r[j].begin;
             }
         if (j == range_count) add_row(finished, s->finished + of * s->width, s->width);
     }
@@ -72,10 +81,10 @@ void sched_summarise_node(sched *s, uint32_t node, const uint32_t *lists, size_t
 
 typedef struct proof {
     sched *s;
-    uint32_t set;                /* to be met */
-    uint32_t targets[TARGETS];   /* its instructions, when they are few enough to be met one by one */
+    uint32_t set;              /* to be met */
+    uint32_t targets[TARGETS]; /* its instructions, when they are few enough to be met one by one */
     uint64_t missing;
-    uint32_t looks;              /* instructions that may still be looked at */
+    uint32_t looks; /* instructions that may still be looked at */
 } proof;
 
 /* Puts the lists of the set's instructions into the queue, each once. */
@@ -129,7 +138,8 @@ static bool implied(sched *s, const uint32_t *kept, size_t kept_count, uint32_t 
             if (e->node == wanted->node) {
                 if (strike(&p, sets[k])) return true;
                 if (!s->ordered[e->node]) continue; /* its instructions may wait for wanted ones */
-            } else if (sched_bit((e->whole ? s->finished : s->before) + e->node * s->width, wanted->node)) return true;
+            } else if (sched_bit((e->whole ? s->finished : s->before) + e->node * s->width, wanted->node))
+                return true;
             enqueue(&p, sets[k]);
         }
     }

@@ -1,7 +1,7 @@
 /* What the passes of the schedule share.
  *
- * Instructions are known by their *number*: consecutive, node after node, grid order inside a node. Joins are placed later,
- * in front of the instruction that needs them; final numbers count them too (emit.c).
+ * Instructions are known by their *number*: consecutive, node after node, grid order inside a node. Joins are placed
+ * later, in front of the instruction that needs them; final numbers count them too (emit.c).
  *
  * A *set* is some instructions of one node, a *list* is sets of different nodes, the latest node first: what an
  * instruction waits for. Both are interned, so that equal ones are one id and can share barriers. */
@@ -37,8 +37,8 @@ typedef struct sched_set {
 /* A box on a tensor: rank pairs {low, high}. */
 typedef int64_t sched_bounds[2 * TILE_RANK];
 
-/* All accesses of one node to one tensor through one operand in one way. Instructions with equal boxes form a class. In a
- * dimension with live >= 0 all boxes are relative to that live value. */
+/* All accesses of one node to one tensor through one operand in one way. Instructions with equal boxes form a class.
+ * In a dimension with live >= 0 all boxes are relative to that live value. */
 typedef struct sched_group {
     uint32_t node;
     int tensor, rank;
@@ -68,7 +68,8 @@ typedef struct sched_join {
 
 typedef struct sched_waits { uint32_t count, barrier[PROGRAM_WAITS]; } sched_waits;
 
-typedef struct sched_segment { int64_t begin, end; int tensor; } sched_segment; /* slot bytes and their latest tensor, or -1 */
+/* Slot bytes and their latest tensor. */
+typedef struct sched_segment { int64_t begin, end; int tensor; } sched_segment;
 
 typedef struct sched_u32s { uint32_t *data; size_t count, capacity; } sched_u32s;
 typedef struct sched_u64s { uint64_t *data; size_t count, capacity; } sched_u64s;
@@ -111,7 +112,7 @@ typedef struct sched {
     uint32_t *new_begin, *news;  /* by node: the temporaries that it is the first to use, the largest first */
     sched_segment *segments; size_t segment_count, segment_capacity;
     int64_t *offset;             /* by tensor, -1 without a slot */
-    sched_u32s *slot_sets;       /* by tensor: whole sets that its accesses must follow, because they used its bytes before */
+    sched_u32s *slot_sets;       /* by tensor: whole sets that its accesses must follow: they had its bytes before */
     int64_t slot_bytes, slot_least; /* of the memory; of the temporaries that live at one time, at most */
 
     /* barrier.c */
@@ -133,7 +134,7 @@ typedef struct sched {
 /* All of these allocate from s->memory inside arena_protect. */
 
 void sched_number(sched *s);   /* requires a lowered graph; ensures first, written */
-void sched_depend(sched *s);   /* requires sched_number, sched_slot_begin; ensures list_of, and offset of every used temporary */
+void sched_depend(sched *s);   /* requires sched_number, sched_slot_begin; ensures list_of, offsets of temporaries */
 void sched_barrier(sched *s);  /* requires sched_depend; ensures arrivals, arrive, waits, joins */
 void sched_emit(sched *s, program_builder *b); /* requires all of these */
 
@@ -147,7 +148,8 @@ static inline const uint32_t *sched_words_at(const sched_words *w, uint32_t id, 
 /* Ranges must be ascending, apart and not empty, inside the node. The result may move s->sets. */
 uint32_t sched_set_of(sched *s, uint32_t node, const sched_range *ranges, size_t count);
 uint32_t sched_set_whole(sched *s, uint32_t node);
-uint32_t sched_set_numbers(sched *s, uint32_t node, uint32_t *numbers, size_t count); /* sorts the numbers; count >= 1 */
+/* Sorts the numbers; count >= 1. */
+uint32_t sched_set_numbers(sched *s, uint32_t node, uint32_t *numbers, size_t count);
 uint32_t sched_set_union(sched *s, uint32_t a, uint32_t b);
 /* The ranges lie in s->set_words: they move when a set is made. */
 static inline const sched_range *sched_set_ranges(const sched *s, uint32_t set, uint32_t *count) {
@@ -169,7 +171,8 @@ void sched_sort_u64(uint64_t *data, size_t count);
 /* box.c */
 void sched_collect(sched *s, uint32_t node); /* ensures groups, class_of, group_count */
 /* The box of `from`'s class (or hull) as it must be compared with boxes of `to`. */
-void sched_translate(const sched *s, const sched_group *from, const int64_t *bounds, const sched_group *to, sched_bounds out);
+void sched_translate(const sched *s, const sched_group *from, const int64_t *bounds, const sched_group *to,
+                     sched_bounds out);
 bool sched_overlap(int rank, const int64_t *a, const int64_t *b);
 bool sched_inside(int rank, const int64_t *inner, const int64_t *outer);
 /* Fills s->hits with the classes of g that overlap the translated box. */

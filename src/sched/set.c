@@ -3,8 +3,12 @@
 
 #include <stdlib.h>
 
-void sched_u32s_push(arena *a, sched_u32s *v, uint32_t value) { *ARENA_PUSH(a, v->data, v->count, v->capacity) = value; }
-void sched_u64s_push(arena *a, sched_u64s *v, uint64_t value) { *ARENA_PUSH(a, v->data, v->count, v->capacity) = value; }
+void sched_u32s_push(arena *a, sched_u32s *v, uint32_t value) {
+    *ARENA_PUSH(a, v->data, v->count, v->capacity) = value;
+}
+void sched_u64s_push(arena *a, sched_u64s *v, uint64_t value) {
+    *ARENA_PUSH(a, v->data, v->count, v->capacity) = value;
+}
 
 static int compare_u32(const void *a, const void *b) {
     const uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
@@ -61,7 +65,8 @@ uint32_t sched_words_intern(arena *a, sched_words *w, const uint32_t *words, siz
     size_t at = hash & (w->slot_count - 1);
     for (; w->slots[at]; at = (at + 1) & (w->slot_count - 1)) {
         const struct sched_item *i = &w->items[w->slots[at] - 1];
-        if (i->hash == hash && i->length == length && (!length || !memcmp(w->words + i->begin, words, length * sizeof *words)))
+        if (i->hash == hash && i->length == length &&
+            (!length || !memcmp(w->words + i->begin, words, length * sizeof *words)))
             return w->slots[at] - 1;
     }
     while (!w->words || w->word_count + length > w->word_capacity) {
@@ -163,8 +168,10 @@ uint32_t sched_list_of(sched *s, uint32_t *sets, size_t count) {
     size_t kept = 0;
     for (size_t i = 0; i < count; i++) {
         const uint32_t set = (uint32_t)s->pairs.data[i];
-        if (kept && s->sets[sets[kept - 1]].node == s->sets[set].node) sets[kept - 1] = sched_set_union(s, sets[kept - 1], set);
-        else sets[kept++] = set;
+        if (kept && s->sets[sets[kept - 1]].node == s->sets[set].node)
+            sets[kept - 1] = sched_set_union(s, sets[kept - 1], set);
+        else
+            sets[kept++] = set;
     }
     return sched_words_intern(s->memory, &s->list_words, sets, kept);
 }

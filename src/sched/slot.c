@@ -1,12 +1,13 @@
 /* Slots: temporaries share memory when one is dead before the next is used.
  *
- * A temporary lives from the first node that uses it to the last. When a node is reached, its new temporaries get bytes that no living
- * one has, the largest first. The memory is a row of segments, each with the tensor that had it last. Taking over bytes means
- * waiting for every node that used that tensor; it, in turn, waited for whoever had the bytes before, so the latest is enough.
+ * A temporary lives from the first node that uses it to the last. When a node is reached, its new temporaries get bytes
+ * that no living one has, the largest first. The memory is a row of segments, each with the tensor that had it last.
+ * Taking over bytes means waiting for every node that used that tensor; it, in turn, waited for whoever had the bytes
+ * before, so the latest is enough.
  *
- * Among the places that do not make the memory much larger than it must be, the one is taken with the fewest waits that are not
- * implied already (prune.c), after those with a wait for a node just before: a buffer whose readers are known to be finished costs
- * nothing, one whose readers were long ago little. Then the tightest fit. */
+ * Among the places that do not make the memory much larger than it must be, the one is taken with the fewest waits that
+ * are not implied already (prune.c), after those with a wait for a node just before: a buffer whose readers are known
+ * to be finished costs nothing, one whose readers were long ago little. Then the tightest fit. */
 #include "sched/sched_internal.h"
 
 #include <stdlib.h>
@@ -36,14 +37,19 @@ static void find_users(sched *s) {
                 if (s->last_use[t] == (int)n) continue;
                 if (s->first_use[t] == SCHED_NONE) s->first_use[t] = (int)n;
                 s->last_use[t] = (int)n;
-                if (pass) s->users[s->user_begin[t] + next[t]++] = n;
-                else s->user_begin[t + 1]++;
+                if (pass)
+                    s->users[s->user_begin[t] + next[t]++] = n;
+                else
+                    s->user_begin[t + 1]++;
             }
         }
     }
 }
 
-typedef struct sized { int64_t bytes; uint32_t tensor; } sized;
+typedef struct sized {
+    int64_t bytes;
+    uint32_t tensor;
+} sized;
 static int larger_first(const void *a, const void *b) {
     const sized *x = a, *y = b;
     if (x->bytes != y->bytes) return x->bytes < y->bytes ? 1 : -1;
@@ -69,9 +75,10 @@ void sched_slot_begin(sched *s) {
     for (size_t t = 0; t < tensors; t++) {
         s->offset[t] = -1;
         if (g->tensors[t].role != MT_TEMP || s->first_use[t] == SCHED_NONE) continue;
-        if (g->tensors[t].bytes < 0 || g->tensors[t].bytes > INT64_MAX / 8 || __builtin_add_overflow(total, slot_size(s, (uint32_t)t), &total) ||
-            total > INT64_MAX / 8) {
-            s->status = error_set(s->error, MT_E_LIMIT, g->tensors[t].name, "the temporaries have more than 2^60 bytes");
+        if (g->tensors[t].bytes < 0 || g->tensors[t].bytes > INT64_MAX / 8 ||
+            __builtin_add_overflow(total, slot_size(s, (uint32_t)t), &total) || total > INT64_MAX / 8) {
+            s->status =
+                error_set(s->error, MT_E_LIMIT, g->tensors[t].name, "the temporaries have more than 2^60 bytes");
             return;
         }
         order[count++] = (sized){slot_size(s, (uint32_t)t), (uint32_t)t};
@@ -92,16 +99,15 @@ void sched_slot_begin(sched *s) {
 
 typedef struct place {
     int64_t begin;
-    int64_t end;     /* of the memory with it */
-    bool soon;       /* one of the nodes to wait for is so near that it may still be running */
-    uint32_t waits;  /* nodes to wait for that are not known to be finished */
-    int64_t spare;   /* what it leaves of its gap */
+    int64_t end;    /* of the memory with it */
+    bool soon;      /* one of the nodes to wait for is so near that it may still be running */
+    uint32_t waits; /* nodes to wait for that are not known to be finished */
+    int64_t spare;  /* what it leaves of its gap */
 } place;
 
-static bool alive(const sched *s, int tensor, uint32_t node) { return tensor >= 0 && s->last_use[tensor] >= (int)node; }
+static bool alive(const sched *s, int tensor, uint32_t node) { return s->last_use[tensor] >= (int)node; }
 
 static void add_waits(const sched *s, int tensor, uint32_t node, place *p) {
-    if (tensor < 0) return;
     for (uint32_t u = s->user_begin[tensor]; u < s->user_begin[tensor + 1]; u++)
         if (!sched_bit(s->before + node * s->width, s->users[u])) {
             p->waits++;
@@ -109,7 +115,8 @@ static void add_waits(const sched *s, int tensor, uint32_t node, place *p) {
         }
 }
 
-/* Memory is worth saving from twice of what must be on; up to that it is spent to run freely, and up to a quarter more to wait less. */
+/* Memory is worth saving from twice of what must be on; up to that it is spent to run freely, and up to a quarter more
+ * to wait less. */
 static bool better(const sched *s, const place *a, const place *b) {
     const int64_t many = 2 * s->slot_least, some = s->slot_least + s->slot_least / 4;
     if (max_i64(a->end, many) != max_i64(b->end, many)) return a->end < b->end;
@@ -120,7 +127,8 @@ static bool better(const sched *s, const place *a, const place *b) {
     return a->begin < b->begin;
 }
 
-/* What it means to begin at `begin` in the gap of segments [first, last), which ends at `end`; INT64_MAX behind the last segment. */
+/* What it means to begin at `begin` in the gap of segments [first, last), which ends at `end`; INT64_MAX behind the
+ * last segment. */
 static place judge(const sched *s, uint32_t node, size_t first, size_t last, int64_t begin, int64_t end, int64_t size) {
     const int64_t gap_begin = first < last ? s->segments[first].begin : s->slot_bytes;
     const int64_t growth = begin + size - s->slot_bytes;
@@ -162,7 +170,8 @@ static void take(sched *s, int tensor, int64_t begin, int64_t size) {
     s->segment_count = 0;
     s->numbers.count = 0;
     bool placed = false;
-#define KEEP(b, e, t) *ARENA_PUSH(s->memory, s->segments, s->segment_count, s->segment_capacity) = (sched_segment){b, e, t}
+#define KEEP(b, e, t)                                                                                                  \
+    *ARENA_PUSH(s->memory, s->segments, s->segment_count, s->segment_capacity) = (sched_segment) { b, e, t }
     for (size_t i = 0; i < old_count; i++) {
         if (old[i].begin < begin) KEEP(old[i].begin, min_i64(old[i].end, begin), old[i].tensor);
         if (!placed && old[i].end > begin) {
@@ -170,7 +179,7 @@ static void take(sched *s, int tensor, int64_t begin, int64_t size) {
             placed = true;
         }
         if (old[i].end > end) KEEP(max_i64(old[i].begin, end), old[i].end, old[i].tensor);
-        if (old[i].begin < end && begin < old[i].end && old[i].tensor >= 0)
+        if (old[i].begin < end && begin < old[i].end)
             for (uint32_t u = s->user_begin[old[i].tensor]; u < s->user_begin[old[i].tensor + 1]; u++)
                 sched_u32s_push(s->memory, &s->numbers, s->users[u]);
     }

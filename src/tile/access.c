@@ -1,15 +1,16 @@
 /* What an instruction touches: the boxes of tensors it may read and write, its bytes, its operations.
  *
  * The program is walked once with a range for every integer in it: [low, high], both included, either absolute or, with
- * live >= 0, relative to that live value, as in pos + [0, 3]. Grid indices, extents and arguments are known, a loop's variable has
- * the range of the loop. A sum of one live value and anything absolute stays relative; every other use of a live value takes
- * the range of what it can be. So the low and high end of an affine index in which each loop variable stands once are exact;
- * where they are not, the range is too large, never too small. What comes from data has the range of its type. Arithmetic that
- * could leave 64 bits gives every integer, since machines would wrap around there.
+ * live >= 0, relative to that live value, as in pos + [0, 3]. Grid indices, extents and arguments are known, a loop's
+ * variable has the range of the loop. A sum of one live value and anything absolute stays relative; every other use of
+ * a live value takes the range of what it can be. So the low and high end of an affine index in which each loop
+ * variable stands once are exact; where they are not, the range is too large, never too small. What comes from data has
+ * the range of its type. Arithmetic that could leave 64 bits gives every integer, since machines would wrap around
+ * there.
  *
- * A branch whose condition is decided here is taken or left out (the first instruction of an ordered sum writes, the others
- * add); a loop that cannot run is left out. A variable that is assigned again in a branch or a loop that may or may not run
- * can have both values; one that changes in a loop can have any from the loop's beginning on.
+ * A branch whose condition is decided here is taken or left out (the first instruction of an ordered sum writes, the
+ * others add); a loop that cannot run is left out. A variable that is assigned again in a branch or a loop that may or
+ * may not run can have both values; one that changes in a loop can have any from the loop's beginning on.
  *
  * tile_summarise is called for every instruction of a schedule, and so allocates nothing. */
 #include "tile/check.h"
@@ -26,16 +27,16 @@ static const range everything = {INT64_MIN, INT64_MAX, -1};
 typedef struct walk {
     const tile_instance *instance;
     const tile_op *op;
-    const int64_t *index;           /* of the grid; NULL for extents and counts */
+    const int64_t *index; /* of the grid; NULL for extents and counts */
     tile_summary *out;
-    const tile_param *params[2 * TILE_PARAMS]; /* of out's boxes */
+    const tile_param *params[2 * TILE_PARAMS];   /* of out's boxes */
     int reads[TILE_PARAMS], writes[TILE_PARAMS]; /* by tensor ordinal: its box in out, or -1 */
-    int64_t times;                  /* how often the statement at hand runs, at most */
-    int level;                      /* loops and undecided branches around it */
-    bool changes;                   /* some integer variable is assigned more than once */
+    int64_t times;                               /* how often the statement at hand runs, at most */
+    int level;                                   /* loops and undecided branches around it */
+    bool changes;                                /* some integer variable is assigned more than once */
     range loops[TILE_LOOPS];
     range variables[TILE_VARIABLES];
-    int levels[TILE_VARIABLES];     /* where each was declared */
+    int levels[TILE_VARIABLES]; /* where each was declared */
 } walk;
 
 /* ---- ranges ---- */
@@ -97,7 +98,8 @@ static range modulo(range a, range b) {
     if (b.low <= 0 && b.high >= 0) return everything;
     if (b.low < 0) return b.low == INT64_MIN ? everything : (range){b.low + 1, 0, -1};
     if (a.low >= 0 && a.high < b.low) return a;
-    if (b.low == b.high && floor_div(a.low, b.low) == floor_div(a.high, b.low)) return (range){floor_mod(a.low, b.low), floor_mod(a.high, b.low), -1};
+    if (b.low == b.high && floor_div(a.low, b.low) == floor_div(a.high, b.low))
+        return (range){floor_mod(a.low, b.low), floor_mod(a.high, b.low), -1};
     return (range){0, b.high - 1, -1};
 }
 
@@ -116,7 +118,8 @@ static range bitwise(tile_operator op, range a, range b) {
 static range add(const tile_instance *i, range a, range b) {
     if (a.live >= 0 && b.live >= 0) b = absolute(i, b);
     range out = {.live = a.live >= 0 ? a.live : b.live};
-    const bool overflow = __builtin_add_overflow(a.low, b.low, &out.low) || __builtin_add_overflow(a.high, b.high, &out.high);
+    const bool overflow =
+        __builtin_add_overflow(a.low, b.low, &out.low) || __builtin_add_overflow(a.high, b.high, &out.high);
     return overflow || is_everything(absolute(i, out)) ? everything : out;
 }
 
@@ -124,7 +127,8 @@ static range subtract(const tile_instance *i, range a, range b) {
     const bool cancels = a.live == b.live;
     if (!cancels) b = absolute(i, b);
     range out = {.live = cancels ? -1 : a.live};
-    const bool overflow = __builtin_sub_overflow(a.low, b.high, &out.low) || __builtin_sub_overflow(a.high, b.low, &out.high);
+    const bool overflow =
+        __builtin_sub_overflow(a.low, b.high, &out.low) || __builtin_sub_overflow(a.high, b.low, &out.high);
     return overflow || is_everything(absolute(i, out)) ? everything : out;
 }
 
@@ -132,7 +136,8 @@ static range negated(range r) { return (range){!r.high, !r.low, -1}; }
 
 static range compare(tile_operator op, range a, range b) {
     switch (op) {
-    case TILE_EQ: return (range){a.low == a.high && b.low == b.high && a.low == b.low, a.low <= b.high && b.low <= a.high, -1};
+    case TILE_EQ:
+        return (range){a.low == a.high && b.low == b.high && a.low == b.low, a.low <= b.high && b.low <= a.high, -1};
     case TILE_LT: return (range){a.high < b.low, a.low < b.high, -1};
     case TILE_LE: return (range){a.high <= b.low, a.low <= b.high, -1};
     case TILE_NE: return negated(compare(TILE_EQ, a, b));
@@ -145,20 +150,14 @@ static range operate(const tile_instance *i, tile_operator op, range a, range b,
     switch (op) {
     case TILE_ADD: return add(i, a, b);
     case TILE_SUB: return subtract(i, a, b);
-    case TILE_MIN:
-        align(i, &a, &b);
-        return (range){min_i64(a.low, b.low), min_i64(a.high, b.high), a.live};
-    case TILE_MAX:
-        align(i, &a, &b);
-        return (range){max_i64(a.low, b.low), max_i64(a.high, b.high), a.live};
+    case TILE_MIN: align(i, &a, &b); return (range){min_i64(a.low, b.low), min_i64(a.high, b.high), a.live};
+    case TILE_MAX: align(i, &a, &b); return (range){max_i64(a.low, b.low), max_i64(a.high, b.high), a.live};
     case TILE_EQ:
     case TILE_NE:
     case TILE_LT:
     case TILE_LE:
     case TILE_GT:
-    case TILE_GE:
-        align(i, &a, &b);
-        return compare(op, a, b);
+    case TILE_GE: align(i, &a, &b); return compare(op, a, b);
     default: break;
     }
     if (is_one(b) && (op == TILE_MUL || op == TILE_DIV || op == TILE_CEIL_DIV)) return a;
@@ -242,7 +241,8 @@ static range evaluate(const walk *w, const tile_node *n) {
 
 tile_interval tile_interval_absolute(const tile_instance *i, tile_interval v, int64_t extent) {
     if (v.offset_live >= 0) {
-        v.low += i->live[v.offset_live].least; /* no overflow: the ends of a relative interval are between -2^31 and 2^41 */
+        v.low +=
+            i->live[v.offset_live].least; /* no overflow: the ends of a relative interval are between -2^31 and 2^41 */
         v.high += i->live[v.offset_live].most;
     }
     v.low = max_i64(v.low, 0);
@@ -308,7 +308,8 @@ static void touch(walk *w, const tile_access *a, bool writes) {
         box->writes = writes;
         box->rank = a->rank;
     }
-    for (int d = 0; d < a->rank; d++) box->dim[d] = fresh ? dim[d] : join(w->instance, box->dim[d], dim[d], operand->extent[d]);
+    for (int d = 0; d < a->rank; d++)
+        box->dim[d] = fresh ? dim[d] : join(w->instance, box->dim[d], dim[d], operand->extent[d]);
 }
 
 /* Storage bytes of a box where the live values are at their maxima. */
@@ -332,7 +333,8 @@ static int64_t multiply(int64_t a, int64_t b) { /* of numbers that are not negat
 }
 
 static void add_flops(walk *w, int64_t operations) {
-    if (__builtin_add_overflow(w->out->flops, multiply(w->times, operations), &w->out->flops)) w->out->flops = INT64_MAX;
+    if (__builtin_add_overflow(w->out->flops, multiply(w->times, operations), &w->out->flops))
+        w->out->flops = INT64_MAX;
 }
 
 static void visit(walk *w, const tile_node *n);
@@ -363,7 +365,8 @@ static void visit(walk *w, const tile_node *n) {
 /* Forgets the variables that a loop's body assigns and does not declare; what it declares is set before it is used. */
 static void forget(walk *w, const tile_statement *s) {
     for (; s; s = s->next) {
-        if (s->kind == TILE_ASSIGN && !s->declares) w->variables[s->index] = range_of_type(w->op->variables[s->index].type);
+        if (s->kind == TILE_ASSIGN && !s->declares)
+            w->variables[s->index] = range_of_type(w->op->variables[s->index].type);
         forget(w, s->body);
         forget(w, s->otherwise);
     }
@@ -442,7 +445,8 @@ void tile_summarise(const tile_instance *i, const int64_t index[TILE_AXES], tile
     w.level = 0;
     w.changes = false;
     for (int t = 0; t < op->tensor_count; t++) w.reads[t] = w.writes[t] = -1;
-    for (int v = 0; v < op->variable_count; v++) w.changes |= op->variables[v].assignments > 1 && !is_float(op->variables[v].type);
+    for (int v = 0; v < op->variable_count; v++)
+        w.changes |= op->variables[v].assignments > 1 && !is_float(op->variables[v].type);
     out->box_count = 0;
     out->bytes_read = out->bytes_written = out->flops = 0;
     walk_block(&w, op->body);
@@ -474,8 +478,8 @@ static mt_status refuse(const tile_instance *i, const tile_param *p, mt_error *e
     const tile_operand *t = &i->tensor[p->ordinal];
     text shown = {0};
     for (int d = 0; d < t->rank && d < TILE_RANK; d++) text_printf(&shown, "%s%" PRId64, d ? ", " : "", t->extent[d]);
-    const mt_status status = error_set(error, MT_E_ARGUMENT, i->op->name, "operand %s of %s is %s[%s], but %s", p->name, i->op->name, p->type->name,
-                                       shown.data ? shown.data : "", why);
+    const mt_status status = error_set(error, MT_E_ARGUMENT, i->op->name, "operand %s of %s is %s[%s], but %s", p->name,
+                                       i->op->name, p->type->name, shown.data ? shown.data : "", why);
     text_free(&shown);
     return status;
 }
@@ -490,8 +494,10 @@ static mt_status check_extent(const tile_instance *i, const tile_param *p, int d
     text why = {0};
     text_printf(&why, "its dimension %d must %s ", d, room ? "have room for" : "be");
     tile_print_node(&why, i->op, n);
-    if (!known) text_string(&why, ", which does not fit in 64 bits");
-    else if (n->kind != TILE_CONST) text_printf(&why, " = %" PRId64 "%s", wanted, room ? " at most" : "");
+    if (!known)
+        text_string(&why, ", which does not fit in 64 bits");
+    else if (n->kind != TILE_CONST)
+        text_printf(&why, " = %" PRId64 "%s", wanted, room ? " at most" : "");
     const mt_status status = refuse(i, p, error, why.data ? why.data : "it does not fit");
     text_free(&why);
     return status;
@@ -500,13 +506,17 @@ static mt_status check_extent(const tile_instance *i, const tile_param *p, int d
 static mt_status check_operand(const tile_instance *i, const tile_param *p, mt_error *error) {
     const tile_operand *t = &i->tensor[p->ordinal];
     if (t->rank != p->rank)
-        return error_set(error, MT_E_ARGUMENT, i->op->name, "operand %s of %s has %d dimensions; expected %d", p->name, i->op->name, t->rank, p->rank);
+        return error_set(error, MT_E_ARGUMENT, i->op->name, "operand %s of %s has %d dimensions; expected %d", p->name,
+                         i->op->name, t->rank, p->rank);
     int64_t bits = p->type->bits;
     for (int d = 0; d < p->rank; d++) {
-        if (t->extent[d] < 0 || t->extent[d] > TILE_EXTENT_LIMIT) return refuse(i, p, error, "an extent must be between 0 and 2^40");
-        if (t->extent[d] && (__builtin_mul_overflow(bits, t->extent[d], &bits) || bits > INT64_MAX / 2)) return refuse(i, p, error, "that is too large");
+        if (t->extent[d] < 0 || t->extent[d] > TILE_EXTENT_LIMIT)
+            return refuse(i, p, error, "an extent must be between 0 and 2^40");
+        if (t->extent[d] && (__builtin_mul_overflow(bits, t->extent[d], &bits) || bits > INT64_MAX / 2))
+            return refuse(i, p, error, "that is too large");
     }
-    if (t->extent[p->rank - 1] % p->type->block) return refuse(i, p, error, "its last extent must be a multiple of the format's block");
+    if (t->extent[p->rank - 1] % p->type->block)
+        return refuse(i, p, error, "its last extent must be a multiple of the format's block");
     return MT_OK;
 }
 
@@ -516,17 +526,20 @@ mt_status tile_instance_check(tile_instance *i, mt_error *error) {
     for (int k = 0; k < op->param_count && !status; k++) {
         const tile_param *p = &op->params[k];
         if (p->kind == TILE_PARAM_LIVE && i->live[p->ordinal].least > i->live[p->ordinal].most)
-            status = error_set(error, MT_E_ARGUMENT, op->name, "live value %s of %s has an empty range: %d to %d", p->name, op->name,
-                               (int)i->live[p->ordinal].least, (int)i->live[p->ordinal].most);
-        else if (p->kind == TILE_PARAM_ARG && !is_float(p->type) && (i->arg[p->ordinal].i < INT32_MIN || i->arg[p->ordinal].i > INT32_MAX))
-            status = error_set(error, MT_E_ARGUMENT, op->name, "argument %s of %s is %" PRId64 ", which does not fit in i32", p->name, op->name,
-                               i->arg[p->ordinal].i);
+            status = error_set(error, MT_E_ARGUMENT, op->name, "live value %s of %s has an empty range: %d to %d",
+                               p->name, op->name, (int)i->live[p->ordinal].least, (int)i->live[p->ordinal].most);
+        else if (p->kind == TILE_PARAM_ARG && !is_float(p->type) &&
+                 (i->arg[p->ordinal].i < INT32_MIN || i->arg[p->ordinal].i > INT32_MAX))
+            status =
+                error_set(error, MT_E_ARGUMENT, op->name, "argument %s of %s is %" PRId64 ", which does not fit in i32",
+                          p->name, op->name, i->arg[p->ordinal].i);
         else if (p->rank)
             status = check_operand(i, p, error);
     }
     if (status) return status;
     for (int k = 0; k < op->extent_count; k++)
-        i->free_extent[k] = i->tensor[op->params[op->extent_source[k].param].ordinal].extent[op->extent_source[k].dimension];
+        i->free_extent[k] =
+            i->tensor[op->params[op->extent_source[k].param].ordinal].extent[op->extent_source[k].dimension];
     for (int k = 0; k < op->param_count && !status; k++)
         for (int d = 0; d < op->params[k].rank && !status; d++) status = check_extent(i, &op->params[k], d, error);
     return status;

@@ -1,9 +1,9 @@
 /* From a generic tile program and values for its constants to an op: constants, parameters, extents, the grid, then the
  * statements (check.c), then what identifies the op: the text from which it can be bound again, and its hash.
  *
- * The header is read in the order in which its names can depend on each other: constants, the names and types of parameters, bare
- * names that are free extents, the other extents, the grid. What is wrong with the values a caller gives is MT_E_ARGUMENT and ends
- * the work; what is wrong in the text is reported with its place, and the work goes on. */
+ * The header is read in the order in which its names can depend on each other: constants, the names and types of
+ * parameters, bare names that are free extents, the other extents, the grid. What is wrong with the values a caller
+ * gives is MT_E_ARGUMENT and ends the work; what is wrong in the text is reported with its place, and the work goes on. */
 #include "tile/check.h"
 
 #include <inttypes.h>
@@ -14,10 +14,14 @@ static const ast_tile *find_tile(const tile_file *f, const char *name) {
     return t;
 }
 
-static void open_check(check *c, arena *memory, const tile_file *f, const ast_tile *tile, tile_diagnostics *diagnostics, mt_error *error) {
+static void open_check(check *c, arena *memory, const tile_file *f, const ast_tile *tile, tile_diagnostics *diagnostics,
+                       mt_error *error) {
     *c = (check){.memory = memory, .file = f, .tile = tile, .in_header = true};
-    c->report = (ast_reporter){.path = tile->source->path, .text = tile->source->text, .length = tile->source->length,
-                               .diagnostics = diagnostics, .first = error};
+    c->report = (ast_reporter){.path = tile->source->path,
+                               .text = tile->source->text,
+                               .length = tile->source->length,
+                               .diagnostics = diagnostics,
+                               .first = error};
     c->f32 = tile_format_scalar("f32", 3);
     c->i32 = tile_format_scalar("i32", 3);
     c->i64 = tile_format_scalar("i64", 3);
@@ -92,7 +96,9 @@ static int ask(query *q, const tile_file *f, const char *name) {
     return good ? q->count : -1;
 }
 
-int tile_constants(const tile_file *f, const char *name, tile_constant *out) { return ask(&(query){.constants = out}, f, name); }
+int tile_constants(const tile_file *f, const char *name, tile_constant *out) {
+    return ask(&(query){.constants = out}, f, name);
+}
 
 int tile_tune(const tile_file *f, const char *name, const char *constant, int64_t *out, int room) {
     return ask(&(query){.tuned = constant, .choices = out, .room = room}, f, name);
@@ -108,7 +114,8 @@ int tile_signature(const tile_file *f, const char *name, tile_signature_param *o
         for (const ast_constant *k = tile->constants; k; k = k->next)
             if (!strcmp(k->name, p->type)) s->type_constant = k->name;
         if (!s->type_constant) s->type = ast_find_format(f, p->type);
-        for (const ast_expr *e = p->extents; e; e = e->next) s->extent_name[s->rank++] = e->kind == AST_NAME ? e->name : NULL;
+        for (const ast_expr *e = p->extents; e; e = e->next)
+            s->extent_name[s->rank++] = e->kind == AST_NAME ? e->name : NULL;
     }
     return count;
 }
@@ -116,14 +123,17 @@ int tile_signature(const tile_file *f, const char *name, tile_signature_param *o
 /* ---- the header ---- */
 
 static void add_param(check *c, const ast_param *from) {
-    static const char *const sorts[] = {[TILE_PARAM_ARG] = "an arg is f32 or i32", [TILE_PARAM_LIVE] = "a live value is i32"};
+    static const char *const sorts[] = {
+        [TILE_PARAM_ARG] = "an arg is f32 or i32", [TILE_PARAM_LIVE] = "a live value is i32"};
     tile_op *op = c->op;
     const int index = op->param_count++;
     tile_param *p = &op->params[index];
     p->name = arena_string(c->memory, from->name, strlen(from->name));
     p->kind = from->kind;
     const bool scalar = p->kind == TILE_PARAM_ARG || p->kind == TILE_PARAM_LIVE;
-    p->ordinal = p->kind == TILE_PARAM_ARG ? op->arg_count++ : p->kind == TILE_PARAM_LIVE ? op->live_count++ : op->tensor_count++;
+    p->ordinal = p->kind == TILE_PARAM_ARG    ? op->arg_count++
+                 : p->kind == TILE_PARAM_LIVE ? op->live_count++
+                                              : op->tensor_count++;
     p->type = check_type(c, from->type_place, from->type);
     bool good = p->type != NULL;
     if (good && scalar && p->type != c->i32 && (p->type != c->f32 || p->kind == TILE_PARAM_LIVE)) {
@@ -161,8 +171,8 @@ static bool is_header_scalar(const tile_node *n) {
     if (!n) return true;
     const bool leaf = n->kind == TILE_CONST || n->kind == TILE_EXTENT || n->kind == TILE_ARG || n->kind == TILE_LIVE;
     const bool inner = n->kind == TILE_ELEMENTWISE || n->kind == TILE_SELECT || n->kind == TILE_CAST;
-    return (leaf || inner) && n->shape.rank == 0 && n->type->scalar.kind != TILE_FLOAT && is_header_scalar(n->a) && is_header_scalar(n->b) &&
-           is_header_scalar(n->c);
+    return (leaf || inner) && n->shape.rank == 0 && n->type->scalar.kind != TILE_FLOAT && is_header_scalar(n->a) &&
+           is_header_scalar(n->b) && is_header_scalar(n->c);
 }
 
 static tile_node *header_scalar(check *c, const ast_expr *e, const char *what) {
@@ -183,7 +193,9 @@ static void add_extents(check *c, const ast_param *from, tile_param *p) {
         if (extent < 1 || extent > TILE_EXTENT_LIMIT)
             REPORT(c, e->place, "this extent is %" PRId64 "; expected 1 to %" PRId64, extent, TILE_EXTENT_LIMIT);
         else if (extent % block)
-            REPORT(c, e->place, "%s is stored in blocks of %d, so that its last extent must be a multiple, not %" PRId64, p->type->name, block, extent);
+            REPORT(c, e->place,
+                   "%s is stored in blocks of %d, so that its last extent must be a multiple, not %" PRId64,
+                   p->type->name, block, extent);
         else
             continue;
         p->extent[d] = NULL;
@@ -231,12 +243,16 @@ static mt_status check_given(const binding *b) {
     for (size_t i = 0; i < b->given_count; i++) {
         const ast_constant *k = tile->constants;
         while (k && strcmp(k->name, b->given[i].name)) k = k->next;
-        if (!k) return error_set(b->error, MT_E_ARGUMENT, tile->name, "there is no constant %s in tile program %s", b->given[i].name, tile->name);
-        if (find_given(b, k->name) != &b->given[i]) return error_set(b->error, MT_E_ARGUMENT, tile->name, "constant %s is given twice", k->name);
+        if (!k)
+            return error_set(b->error, MT_E_ARGUMENT, tile->name, "there is no constant %s in tile program %s",
+                             b->given[i].name, tile->name);
+        if (find_given(b, k->name) != &b->given[i])
+            return error_set(b->error, MT_E_ARGUMENT, tile->name, "constant %s is given twice", k->name);
     }
     for (const ast_constant *k = tile->constants; k; k = k->next)
         if (!k->value && !find_given(b, k->name))
-            return error_set(b->error, MT_E_ARGUMENT, tile->name, "tile program %s needs a value for its constant %s", tile->name, k->name);
+            return error_set(b->error, MT_E_ARGUMENT, tile->name, "tile program %s needs a value for its constant %s",
+                             tile->name, k->name);
     return MT_OK;
 }
 
@@ -254,9 +270,11 @@ static mt_status bind_constants(binding *b) {
         const tile_constant *given = find_given(b, k->name);
         const bool type = is_type_constant(c, k);
         if (given && (given->type ? k->value && !type : type))
-            return error_set(b->error, MT_E_ARGUMENT, c->tile->name, "constant %s of tile program %s is %s, but %s was given", k->name,
-                             c->tile->name, type ? "a type" : "an integer", given->type ? given->type->name : "an integer");
-        if (k->value) check_own_format(c, type_default(c, k->value)); /* the op's text has to name what the default names */
+            return error_set(b->error, MT_E_ARGUMENT, c->tile->name,
+                             "constant %s of tile program %s is %s, but %s was given", k->name, c->tile->name,
+                             type ? "a type" : "an integer", given->type ? given->type->name : "an integer");
+        if (k->value)
+            check_own_format(c, type_default(c, k->value)); /* the op's text has to name what the default names */
         add_constant(c, k, given);
         tile_constant *out = &c->op->constants[c->op->constant_count - 1];
         out->type = check_own_format(c, out->type);
@@ -278,8 +296,10 @@ static void identify(binding *b) {
     text_append(key, op->name, strlen(op->name) + 1);
     for (int i = 0; i < op->constant_count; i++) {
         const tile_constant *k = &op->constants[i];
-        if (k->type) text_printf(key, "%s = %s\n", k->name, k->type->name);
-        else text_printf(key, "%s = %" PRId64 "\n", k->name, k->value);
+        if (k->type)
+            text_printf(key, "%s = %s\n", k->name, k->type->name);
+        else
+            text_printf(key, "%s = %" PRId64 "\n", k->name, k->value);
     }
     if (!key->failed) op->hash = hash_bytes(key->data, key->length);
 }
@@ -300,8 +320,10 @@ static void run_binding(void *context) {
     c->in_header = false;
     op->body = check_block(c, c->tile->body);
     check_alignments(c);
-    if (c->report.count) b->status = MT_E_SYNTAX;
-    else identify(b);
+    if (c->report.count)
+        b->status = MT_E_SYNTAX;
+    else
+        identify(b);
     if (b->key.failed) b->status = error_set(b->error, MT_E_MEMORY, op->name, "out of memory");
 }
 

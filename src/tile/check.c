@@ -1,8 +1,8 @@
 /* Names and statements.
  *
- * A name is known from its declaration to the end of its block and hides no other, so that one table serves all scopes: the
- * symbols of a block are taken out of it when the block ends. A statement with an error is left out of the block; the op is not
- * given to anyone then, but all statements are looked at. */
+ * A name is known from its declaration to the end of its block and hides no other, so that one table serves all scopes:
+ * the symbols of a block are taken out of it when the block ends. A statement with an error is left out of the block;
+ * the op is not given to anyone then, but all statements are looked at. */
 #include "tile/check.h"
 
 /* ---- names ---- */
@@ -13,8 +13,11 @@ const check_symbol *check_find(const check *c, const char *name) {
 }
 
 const char *check_symbol_text(const check *c, const check_symbol *s) {
-    static const char *const params[] = {[TILE_IN] = "a tensor", [TILE_OUT] = "a tensor", [TILE_INOUT] = "a tensor",
-                                         [TILE_PARAM_ARG] = "an argument", [TILE_PARAM_LIVE] = "a live value"};
+    static const char *const params[] = {[TILE_IN] = "a tensor",
+                                         [TILE_OUT] = "a tensor",
+                                         [TILE_INOUT] = "a tensor",
+                                         [TILE_PARAM_ARG] = "an argument",
+                                         [TILE_PARAM_LIVE] = "a live value"};
     switch (s->kind) {
     case SYMBOL_CONSTANT: return "a constant";
     case SYMBOL_PARAM: return params[c->op->params[s->index].kind];
@@ -69,8 +72,11 @@ const tile_format *check_type(check *c, ast_place at, const char *name) {
     if (s && s->kind == SYMBOL_BROKEN) return NULL;
     if (s && s->kind == SYMBOL_CONSTANT && c->op->constants[s->index].type) return c->op->constants[s->index].type;
     const tile_format *f = s ? NULL : check_own_format(c, ast_find_format(c->file, name));
-    if (s) REPORT(c, at, "%s is %s%s, not a type", name, check_symbol_text(c, s), s->kind == SYMBOL_CONSTANT ? " and an integer" : "");
-    else if (!f) REPORT(c, at, "there is no type %s", name);
+    if (s)
+        REPORT(c, at, "%s is %s%s, not a type", name, check_symbol_text(c, s),
+               s->kind == SYMBOL_CONSTANT ? " and an integer" : "");
+    else if (!f)
+        REPORT(c, at, "there is no type %s", name);
     return f;
 }
 
@@ -85,13 +91,15 @@ static tile_statement *new_statement(check *c, const ast_statement *from, tile_s
 }
 
 /* The value as one of that type, a literal converted; NULL after an error. */
-static tile_node *expect_type(check *c, const ast_expr *e, tile_node *value, const tile_format *type, const char *whose) {
+static tile_node *expect_type(check *c, const ast_expr *e, tile_node *value, const tile_format *type,
+                              const char *whose) {
     if (!value || !check_adapt(c, value, type)) return NULL;
     if (value->type == type) return value;
     if (tile_format_is_block(type))
         REPORT(c, e->place, "%s is of the block format %s, the value is %s", whose, type->name, value->type->name);
     else
-        REPORT(c, e->place, "%s is %s, the value is %s; cast it, as in %s(x)", whose, type->name, value->type->name, type->name);
+        REPORT(c, e->place, "%s is %s, the value is %s; cast it, as in %s(x)", whose, type->name, value->type->name,
+               type->name);
     return NULL;
 }
 
@@ -102,7 +110,9 @@ static tile_statement *declare(check *c, const ast_statement *from, tile_node *v
         REPORT(c, from->place, "a program has at most %d variables", TILE_VARIABLES);
         value = NULL;
     }
-    if (!check_declare(c, from->place, from->name, value ? SYMBOL_VARIABLE : SYMBOL_BROKEN, op->variable_count) || !value) return NULL;
+    if (!check_declare(c, from->place, from->name, value ? SYMBOL_VARIABLE : SYMBOL_BROKEN, op->variable_count) ||
+        !value)
+        return NULL;
     size_t count = (size_t)op->variable_count, definitions = count;
     *ARENA_PUSH(c->memory, c->definitions, definitions, c->definition_capacity) = value;
     *ARENA_PUSH(c->memory, op->variables, count, c->variable_capacity) =
@@ -146,7 +156,8 @@ static tile_statement *check_assign(check *c, const ast_statement *from) {
     if (s->kind == SYMBOL_BROKEN) return NULL;
     if (s->kind == SYMBOL_VARIABLE) return assign(c, from, s, value);
     const bool tensor = s->kind == SYMBOL_PARAM && c->op->params[s->index].rank;
-    REPORT(c, from->place, "%s is %s and cannot be assigned%s", from->name, check_symbol_text(c, s), tensor ? "; store to a slice of it, as in x[:] = y" : "");
+    REPORT(c, from->place, "%s is %s and cannot be assigned%s", from->name, check_symbol_text(c, s),
+           tensor ? "; store to a slice of it, as in x[:] = y" : "");
     return NULL;
 }
 
@@ -164,7 +175,8 @@ static tile_statement *check_declaration(check *c, const ast_statement *from) {
 
 static tile_statement *check_store(check *c, const ast_statement *from) {
     const check_symbol *s = check_find(c, from->name);
-    const tile_param *p = s && s->kind == SYMBOL_PARAM && c->op->params[s->index].rank ? &c->op->params[s->index] : NULL;
+    const tile_param *p =
+        s && s->kind == SYMBOL_PARAM && c->op->params[s->index].rank ? &c->op->params[s->index] : NULL;
     const int index = s ? s->index : 0;
     const bool adds = from->op == TILE_ADD;
     tile_statement *out = new_statement(c, from, TILE_STORE);
@@ -172,13 +184,16 @@ static tile_statement *check_store(check *c, const ast_statement *from) {
     if (!s)
         REPORT(c, from->place, "%s is not known; a store needs a tensor", from->name);
     else if (!p && s->kind != SYMBOL_BROKEN)
-        REPORT(c, from->place, "%s is %s; only slices of tensors can be stored to", from->name, check_symbol_text(c, s));
+        REPORT(c, from->place, "%s is %s; only slices of tensors can be stored to", from->name,
+               check_symbol_text(c, s));
     if (good) {
         const char *problem = p->kind == TILE_IN              ? "an input and cannot be written"
                               : tile_format_is_block(p->type) ? "stored in blocks, which cannot be written"
-                              : adds && p->kind == TILE_OUT   ? "an output and cannot be read; += needs an inout parameter"
-                              : adds && !check_is_arithmetic(c, p->type) ? "of a type without arithmetic; += works on f32, f64, i32, u32 and i64"
-                                                              : NULL;
+                              : adds && p->kind == TILE_OUT
+                                  ? "an output and cannot be read; += needs an inout parameter"
+                              : adds && !check_is_arithmetic(c, p->type)
+                                  ? "of a type without arithmetic; += works on f32, f64, i32, u32 and i64"
+                                  : NULL;
         if (problem) REPORT(c, from->place, "%s is %s", p->name, problem);
         good = !problem;
     }
@@ -188,8 +203,8 @@ static tile_statement *check_store(check *c, const ast_statement *from) {
     if (!good || !out->access || !value) return NULL;
     tile_shape wide;
     if (!check_broadcast(&value->shape, &out->shape, &wide) || !check_same_shape(&wide, &out->shape)) {
-        REPORT(c, from->value->place, "a value of shape %s does not fit the slice of shape %s", check_shape_text(c, &value->shape),
-               check_shape_text(c, &out->shape));
+        REPORT(c, from->value->place, "a value of shape %s does not fit the slice of shape %s",
+               check_shape_text(c, &value->shape), check_shape_text(c, &out->shape));
         return NULL;
     }
     out->adds = adds;
@@ -212,7 +227,8 @@ static tile_statement *check_for(check *c, const ast_statement *from) {
         good = false;
     } else {
         size_t count = (size_t)op->loop_count++;
-        *ARENA_PUSH(c->memory, op->loop_names, count, c->loop_capacity) = arena_string(c->memory, from->name, strlen(from->name));
+        *ARENA_PUSH(c->memory, op->loop_names, count, c->loop_capacity) =
+            arena_string(c->memory, from->name, strlen(from->name));
     }
     s->body = check_block(c, from->body);
     close_scope(c, scope);

@@ -1,10 +1,12 @@
-/* What the parts of the binder share. bind.c binds constants and the header (parameters, extents, the grid) and puts the op
- * together; check.c types statements; typing.c types expressions; slice.c types slices; fold.c computes with constants.
+/* What the parts of the binder share. bind.c binds constants and the header (parameters, extents, the grid) and puts
+ * the op together; check.c types statements; typing.c types expressions; slice.c types slices; fold.c computes with
+ * constants.
  *
- * An error is reported once, where it is: the function that meets it reports it and returns NULL (or false), and NULL goes up
- * without further words. A name whose declaration failed is known as SYMBOL_BROKEN, whose uses are silent, too.
+ * An error is reported once, where it is: the function that meets it reports it and returns NULL (or false), and NULL
+ * goes up without further words. A name whose declaration failed is known as SYMBOL_BROKEN, whose uses are silent, too.
  *
- * All of this recurses over the tree it reads and the tree it builds; the parser bounds their height (PARSE_DEPTH_LIMIT). */
+ * All of this recurses over the tree it reads and the tree it builds; the parser bounds their height
+ * (PARSE_DEPTH_LIMIT). */
 #ifndef TILE_CHECK_H
 #define TILE_CHECK_H
 
@@ -15,7 +17,7 @@ enum {
     TILE_LOOPS = 256
 };
 #define TILE_ELEMENT_LIMIT ((int64_t)1 << 24) /* of one tile */
-#define TILE_EXTENT_LIMIT ((int64_t)1 << 40)  /* of one dimension of a tensor */
+#define TILE_EXTENT_LIMIT  ((int64_t)1 << 40) /* of one dimension of a tensor */
 
 typedef enum check_symbol_kind {
     SYMBOL_BROKEN,   /* its declaration has an error, or it is unknown and that was said */
@@ -124,14 +126,14 @@ tile_node *check_literal_integer(check *c, ast_place at, int64_t value);
 bool check_adapt(check *c, tile_node *n, const tile_format *type);
 /* i64 or f32 for a literal that has met no type. */
 tile_node *check_settle(check *c, tile_node *n);
-/* The constant that `op` makes of constants, as a node; NULL when it has to be computed at run time. Integer overflow and a
- * division by zero are reported, and *failed is set. */
+/* The constant that `op` makes of constants, as a node; NULL when it has to be computed at run time. Integer overflow
+ * and a division by zero are reported, and *failed is set. */
 tile_node *check_fold(check *c, ast_place at, tile_operator op, const tile_node *a, const tile_node *b, bool *failed);
 /* The constant n as a `type`; NULL when it is to be converted at run time or, for a literal, after an error. */
 tile_node *check_fold_cast(check *c, const tile_node *n, const tile_format *type);
 
-/* An operation on integers or bools. False when the result does not fit in 64 bits, or op is not one of theirs. No divisor may
- * be 0; shift counts are 0 to 63. */
+/* An operation on integers or bools. False when the result does not fit in 64 bits, or op is not one of theirs. No
+ * divisor may be 0; shift counts are 0 to 63. */
 bool check_compute(tile_operator op, int64_t a, int64_t b, int64_t *out);
 
 /* Division towards minus infinity; b is not 0, and not -1 when a is INT64_MIN. */

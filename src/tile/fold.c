@@ -1,18 +1,21 @@
 /* Constants: literals that take the type they meet, and arithmetic on constants.
  *
- * A literal (and an integer constant of the program) is a TILE_CONST whose type is check_integer or check_number until it meets a
- * tile, a variable or a tensor whose type it then takes. Operations on literals alone are computed here, integers in 64 bits
- * with checks, numbers in double, and give literals again; so do not lose precision before the type is known. Operations on typed
- * integers and bools that are constant are computed, too, so that what must be constant can be written in any way; operations
- * on typed floats are left to run time, whose rounding they keep. */
+ * A literal (and an integer constant of the program) is a TILE_CONST whose type is check_integer or check_number until
+ * it meets a tile, a variable or a tensor whose type it then takes. Operations on literals alone are computed here,
+ * integers in 64 bits with checks, numbers in double, and give literals again; so do not lose precision before the type
+ * is known. Operations on typed integers and bools that are constant are computed, too, so that what must be constant
+ * can be written in any way; operations on typed floats are left to run time, whose rounding they keep. */
 #include "tile/check.h"
 
 #include <inttypes.h>
 #include <math.h>
 
-const tile_format check_integer = {.name = "an integer literal", .scalar = {.kind = TILE_INT, .bits = 64}, .block = 1, .bits = 64};
-const tile_format check_number = {
-    .name = "a number literal", .scalar = {.kind = TILE_FLOAT, .bits = 64, .exponent = 11, .mantissa = 52}, .block = 1, .bits = 64};
+const tile_format check_integer = {
+    .name = "an integer literal", .scalar = {.kind = TILE_INT, .bits = 64}, .block = 1, .bits = 64};
+const tile_format check_number = {.name = "a number literal",
+                                  .scalar = {.kind = TILE_FLOAT, .bits = 64, .exponent = 11, .mantissa = 52},
+                                  .block = 1,
+                                  .bits = 64};
 
 bool check_is_literal(const tile_node *n) {
     return n->kind == TILE_CONST && (n->type == &check_integer || n->type == &check_number);
@@ -132,7 +135,8 @@ static bool folds(const tile_node *n) {
 
 tile_node *check_fold(check *c, ast_place at, tile_operator op, const tile_node *a, const tile_node *b, bool *failed) {
     const bool constant_divisor = b && b->kind == TILE_CONST && is_integer(b->type);
-    const bool divides = op == TILE_DIV || op == TILE_MOD || op == TILE_CEIL_DIV, shifts = op == TILE_SHL || op == TILE_SHR;
+    const bool divides = op == TILE_DIV || op == TILE_MOD || op == TILE_CEIL_DIV,
+               shifts = op == TILE_SHL || op == TILE_SHR;
     *failed = true;
     if (constant_divisor && divides && b->value.i == 0) {
         REPORT(c, check_place(b), "this is a division by zero");
@@ -149,13 +153,17 @@ tile_node *check_fold(check *c, ast_place at, tile_operator op, const tile_node 
         double value;
         if (!compute_number(op, a->value.f, b ? b->value.f : 0, &value)) return NULL;
         tile_node *n = constant(c, at, compares ? c->boolean : &check_number);
-        if (compares) n->value.i = value != 0;
-        else n->value.f = value;
+        if (compares)
+            n->value.i = value != 0;
+        else
+            n->value.f = value;
         return n;
     }
     int64_t value;
-    if (!check_compute(op, a->value.i, b ? b->value.i : 0, &value) || (!compares && is_integer(a->type) && !fits(value, a->type->scalar))) {
-        REPORT(c, at, "the result of this operation does not fit in %s", a->type == &check_integer ? "64 bits" : a->type->name);
+    if (!check_compute(op, a->value.i, b ? b->value.i : 0, &value) ||
+        (!compares && is_integer(a->type) && !fits(value, a->type->scalar))) {
+        REPORT(c, at, "the result of this operation does not fit in %s",
+               a->type == &check_integer ? "64 bits" : a->type->name);
         *failed = true;
         return NULL;
     }

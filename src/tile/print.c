@@ -1,14 +1,26 @@
-/* Bound programs as text, in the language's own syntax: what is printed can be parsed and bound again and gives the same tree.
- * Constants are in place of their names, types and shapes of variables and the conversions that the binder inserted are
- * spelled out. */
+/* Bound programs as text, in the language's own syntax: what is printed can be parsed and bound again and gives the
+ * same tree. Constants are in place of their names, types and shapes of variables and the conversions that the binder
+ * inserted are spelled out. */
 #include "tile/tile.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 
 /* How tightly an expression binds. */
-enum { LEVEL_OR, LEVEL_AND, LEVEL_NOT, LEVEL_COMPARE, LEVEL_BIT_OR, LEVEL_BIT_XOR, LEVEL_BIT_AND, LEVEL_SHIFT, LEVEL_ADD,
-       LEVEL_MULTIPLY, LEVEL_UNARY, LEVEL_POSTFIX };
+enum {
+    LEVEL_OR,
+    LEVEL_AND,
+    LEVEL_NOT,
+    LEVEL_COMPARE,
+    LEVEL_BIT_OR,
+    LEVEL_BIT_XOR,
+    LEVEL_BIT_AND,
+    LEVEL_SHIFT,
+    LEVEL_ADD,
+    LEVEL_MULTIPLY,
+    LEVEL_UNARY,
+    LEVEL_POSTFIX
+};
 
 const char *tile_operator_text(tile_operator o) {
     static const char *const texts[] = {
@@ -79,26 +91,34 @@ static void print_float(const printer *p, double value, int bits) {
 /* A constant; with its type unless `open`, where the other side gives it, or the type is what a literal has alone. */
 static void print_constant(const printer *p, const tile_node *n, bool open, int level) {
     const tile_scalar t = n->type->scalar;
-    const bool number = t.kind == TILE_FLOAT, typed = !open && t.kind != TILE_BOOL && (number ? t.bits != 32 : t.bits != 64 || t.kind == TILE_UINT);
+    const bool number = t.kind == TILE_FLOAT,
+               typed = !open && t.kind != TILE_BOOL && (number ? t.bits != 32 : t.bits != 64 || t.kind == TILE_UINT);
     const bool parens = !typed && level > LEVEL_UNARY && (number ? n->value.f < 0 : n->value.i < 0);
     if (typed) text_printf(p->out, "%s", n->type->name);
     if (typed || parens) text_string(p->out, "(");
-    if (t.kind == TILE_BOOL) text_string(p->out, n->value.i ? "true" : "false");
-    else if (number) print_float(p, n->value.f, t.bits);
-    else if (n->value.i == INT64_MIN) text_printf(p->out, "(%" PRId64 " - 1)", n->value.i + 1);
-    else text_printf(p->out, "%" PRId64, n->value.i);
+    if (t.kind == TILE_BOOL)
+        text_string(p->out, n->value.i ? "true" : "false");
+    else if (number)
+        print_float(p, n->value.f, t.bits);
+    else if (n->value.i == INT64_MIN)
+        text_printf(p->out, "(%" PRId64 " - 1)", n->value.i + 1);
+    else
+        text_printf(p->out, "%" PRId64, n->value.i);
     if (typed || parens) text_string(p->out, ")");
 }
 
 /* An operand whose type its neighbour (may be NULL) gives, too. */
 static void print_operand(const printer *p, const tile_node *n, const tile_node *neighbour, int level) {
-    if (n->kind == TILE_CONST) print_constant(p, n, neighbour && neighbour->kind != TILE_CONST, level);
-    else print(p, n, level);
+    if (n->kind == TILE_CONST)
+        print_constant(p, n, neighbour && neighbour->kind != TILE_CONST, level);
+    else
+        print(p, n, level);
 }
 
 /* The same for an operation that would be folded if its operands were literals. */
 static void print_computed(const printer *p, const tile_node *n, const tile_node *neighbour, int level) {
-    const bool folds = n->kind == TILE_CONST && n->type->scalar.kind == TILE_FLOAT && n->type->bits == 32 && (!neighbour || neighbour->kind == TILE_CONST);
+    const bool folds = n->kind == TILE_CONST && n->type->scalar.kind == TILE_FLOAT && n->type->bits == 32 &&
+                       (!neighbour || neighbour->kind == TILE_CONST);
     if (folds) text_string(p->out, "f32(");
     print_operand(p, n, neighbour, folds ? 0 : level);
     if (folds) text_string(p->out, ")");
@@ -123,8 +143,11 @@ static void print_elementwise(const printer *p, const tile_node *n, int level) {
         if (own < level) text_string(p->out, "(");
         if (n->b) print_computed(p, n->a, n->b, left);
         text_printf(p->out, n->b ? " %s " : n->op == TILE_NOT ? "%s " : "%s", name);
-        if (n->b) print_computed(p, n->b, n->a, own + 1);
-        else print_computed(p, n->a, NULL, own == LEVEL_UNARY ? own + 1 : own); /* - - x would be read as written, but not by people */
+        if (n->b)
+            print_computed(p, n->b, n->a, own + 1);
+        else
+            print_computed(p, n->a, NULL,
+                           own == LEVEL_UNARY ? own + 1 : own); /* - - x would be read as written, but not by people */
         if (own < level) text_string(p->out, ")");
     }
 }
@@ -133,7 +156,8 @@ static void print_elementwise(const printer *p, const tile_node *n, int level) {
 static void print_items(const printer *p, const tile_access *a, const int64_t *extents) {
     for (int d = 0; d < a->rank; d++) {
         const tile_item *i = &a->item[d];
-        const bool whole = i->kind == TILE_ITEM_RANGE && !i->limit && i->start->kind == TILE_CONST && i->start->value.i == 0 && i->size == extents[d];
+        const bool whole = i->kind == TILE_ITEM_RANGE && !i->limit && i->start->kind == TILE_CONST &&
+                           i->start->value.i == 0 && i->size == extents[d];
         text_string(p->out, d ? ", " : "[");
         if (whole) {
             text_string(p->out, ":");
@@ -211,8 +235,10 @@ static void print(const printer *p, const tile_node *n, int level) {
     case TILE_BROADCAST:
         print_type(p, n->type, &n->shape);
         text_string(p->out, "(");
-        if (n->a->kind == TILE_CONST) print_constant(p, n->a, n->type->scalar.kind != TILE_BOOL, 0);
-        else print(p, n->a, 0);
+        if (n->a->kind == TILE_CONST)
+            print_constant(p, n->a, n->type->scalar.kind != TILE_BOOL, 0);
+        else
+            print(p, n->a, 0);
         text_string(p->out, ")");
         break;
     case TILE_CONCAT:
@@ -234,8 +260,10 @@ static void print(const printer *p, const tile_node *n, int level) {
 void tile_print_node(text *out, const tile_op *op, const tile_node *n) { print(&(printer){out, op}, n, 0); }
 
 static void print_value(const printer *p, const tile_node *n) {
-    if (n->kind == TILE_CONST) print_constant(p, n, true, 0);
-    else print(p, n, 0);
+    if (n->kind == TILE_CONST)
+        print_constant(p, n, true, 0);
+    else
+        print(p, n, 0);
     text_string(p->out, "\n");
 }
 
@@ -283,14 +311,20 @@ static void print_block(const printer *p, const tile_statement *s, int depth) {
 }
 
 void tile_print_op(text *out, const tile_op *op) {
-    static const char *const kinds[] = {[TILE_IN] = "in", [TILE_OUT] = "out", [TILE_INOUT] = "inout", [TILE_PARAM_ARG] = "arg", [TILE_PARAM_LIVE] = "live"};
+    static const char *const kinds[] = {[TILE_IN] = "in",
+                                        [TILE_OUT] = "out",
+                                        [TILE_INOUT] = "inout",
+                                        [TILE_PARAM_ARG] = "arg",
+                                        [TILE_PARAM_LIVE] = "live"};
     const printer p = {out, op};
     text_printf(out, "tile %s", op->name);
     for (int i = 0; i < op->constant_count; i++) {
         const tile_constant *k = &op->constants[i];
         text_printf(out, "%s%s = ", i ? ", " : "[", k->name);
-        if (k->type) text_string(out, k->type->name);
-        else text_printf(out, "%" PRId64, k->value);
+        if (k->type)
+            text_string(out, k->type->name);
+        else
+            text_printf(out, "%" PRId64, k->value);
     }
     text_string(out, op->constant_count ? "]\n    (" : "\n    (");
     for (int i = 0; i < op->param_count; i++) {

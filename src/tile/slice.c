@@ -1,9 +1,9 @@
 /* Slices: of tensors (loads and stores) and of tiles (parts).
  *
- * A block format stores its last dimension in whole blocks, so a slice there must begin and end between blocks. That its start
- * is a multiple of the block is proved from its expression: divisor() finds how much of the block's size surely divides it. The
- * proof may look through a variable that is assigned once, which is known when the whole program has been read; so these
- * checks wait until then. */
+ * A block format stores its last dimension in whole blocks, so a slice there must begin and end between blocks. That
+ * its start is a multiple of the block is proved from its expression: divisor() finds how much of the block's size
+ * surely divides it. The proof may look through a variable that is assigned once, which is known when the whole program
+ * has been read; so these checks wait until then. */
 #include "tile/check.h"
 
 #include <inttypes.h>
@@ -18,7 +18,8 @@ typedef struct sliced {
 } sliced;
 
 static tile_item whole(check *c, ast_place at, int64_t extent) {
-    return (tile_item){.kind = TILE_ITEM_RANGE, .start = check_settle(c, check_literal_integer(c, at, 0)), .size = extent};
+    return (tile_item){
+        .kind = TILE_ITEM_RANGE, .start = check_settle(c, check_literal_integer(c, at, 0)), .size = extent};
 }
 
 /* `:`, or an item left out. */
@@ -43,17 +44,20 @@ static bool whole_item(check *c, ast_place at, const sliced *s, int d, tile_item
 
 /* Notes that n has to be a multiple of the block. */
 static void align(check *c, const tile_node *n, const sliced *s, const char *what, ast_place at) {
-    *ARENA_PUSH(c->memory, c->alignments, c->alignment_count, c->alignment_capacity) = (check_alignment){n, s->type, what, at};
+    *ARENA_PUSH(c->memory, c->alignments, c->alignment_count, c->alignment_capacity) =
+        (check_alignment){n, s->type, what, at};
 }
 
 /* start : +size, start : +size < limit */
 static bool range_item(check *c, const sliced *s, int block, const ast_item *item, tile_item *out) {
     *out = (tile_item){.kind = TILE_ITEM_RANGE, .start = check_index(c, item->start, "a slice's start")};
     const bool good = !item->limit || (out->limit = check_index(c, item->limit, "a slice's end"));
-    if (!check_constant(c, item->size, "a slice's size", 1, TILE_ELEMENT_LIMIT, &out->size) || !out->start || !good) return false;
+    if (!check_constant(c, item->size, "a slice's size", 1, TILE_ELEMENT_LIMIT, &out->size) || !out->start || !good)
+        return false;
     if (block == 1) return true;
     if (out->size % block) {
-        REPORT(c, item->size->place, "%s is stored in blocks of %d; the size of a slice of it must be a multiple, not %" PRId64,
+        REPORT(c, item->size->place,
+               "%s is stored in blocks of %d; the size of a slice of it must be a multiple, not %" PRId64,
                s->type->name, block, out->size);
         return false;
     }
@@ -70,7 +74,8 @@ static bool tensor_item(check *c, const sliced *s, int d, const ast_item *item, 
     if (!start) return false;
     const bool gather = start->shape.rank == 1 && (start->type == c->i32 || start->type == c->i64);
     if (block > 1) {
-        REPORT(c, item->place, "%s is stored in blocks of %d; slice its last dimension with start : +size", s->type->name, block);
+        REPORT(c, item->place, "%s is stored in blocks of %d; slice its last dimension with start : +size",
+               s->type->name, block);
         return false;
     }
     if (gather) {
@@ -95,7 +100,8 @@ static bool tile_item_of(check *c, const sliced *s, int d, const ast_item *item,
     if (item->size && !check_constant(c, item->size, "a slice's size", 1, extent, &size)) return false;
     if (!good) return false;
     if (start + size > extent) {
-        REPORT(c, item->size->place, "%" PRId64 " : +%" PRId64 " ends beyond the tile's extent %" PRId64, start, size, extent);
+        REPORT(c, item->size->place, "%" PRId64 " : +%" PRId64 " ends beyond the tile's extent %" PRId64, start, size,
+               extent);
         return false;
     }
     if (item->limit) {
@@ -117,13 +123,16 @@ static tile_access *slice_items(check *c, ast_place at, const sliced *s, const a
     const ast_item *item = items;
     for (int d = 0; d < s->rank; d++) {
         tile_item *out = &a->item[d];
-        if (!item || !item->start) good &= whole_item(c, item ? item->place : at, s, d, out);
-        else good &= s->shape ? tile_item_of(c, s, d, item, out) : tensor_item(c, s, d, item, out);
+        if (!item || !item->start)
+            good &= whole_item(c, item ? item->place : at, s, d, out);
+        else
+            good &= s->shape ? tile_item_of(c, s, d, item, out) : tensor_item(c, s, d, item, out);
         if (good && out->kind != TILE_ITEM_POINT) shape->extent[shape->rank++] = out->size;
         if (item) item = item->next;
     }
     if (item) {
-        REPORT(c, item->place, "%s has %d dimension%s, and this is one item more", s->name, s->rank, s->rank == 1 ? "" : "s");
+        REPORT(c, item->place, "%s has %d dimension%s, and this is one item more", s->name, s->rank,
+               s->rank == 1 ? "" : "s");
         return NULL;
     }
     return good && check_size(c, at, shape) ? a : NULL;
@@ -141,7 +150,8 @@ tile_access *check_access(check *c, ast_place at, int param, const ast_item *ite
 tile_node *check_load(check *c, ast_place at, int param, const ast_item *items) {
     const tile_param *p = &c->op->params[param];
     if (c->in_header) {
-        REPORT(c, at, "%s is a tensor; extents and the grid are computed from constants, extents, args and live values", p->name);
+        REPORT(c, at, "%s is a tensor; extents and the grid are computed from constants, extents, args and live values",
+               p->name);
         return NULL;
     }
     if (p->kind == TILE_OUT) {
@@ -203,7 +213,8 @@ static int64_t elementwise_divisor(const proof *p, const tile_node *n) {
     case TILE_MOD: return gcd(a, b);
     case TILE_MUL: return gcd(a * b, p->block);
     case TILE_SHL: /* by at least 0, and by exactly a constant */
-        return n->b->kind == TILE_CONST ? gcd(a * gcd(p->block, (int64_t)1 << min_i64(n->b->value.i, 32)), p->block) : a;
+        return n->b->kind == TILE_CONST ? gcd(a * gcd(p->block, (int64_t)1 << min_i64(n->b->value.i, 32)), p->block)
+                                        : a;
     case TILE_BIT_AND: return max_i64(power_of_two_in(a), power_of_two_in(b));
     case TILE_BIT_OR:
     case TILE_BIT_XOR: return min_i64(power_of_two_in(a), power_of_two_in(b));
@@ -223,7 +234,8 @@ static int64_t divisor(const proof *p, const tile_node *n) {
         for (int i = 0; i < p->c->op->param_count; i++) {
             const tile_param *q = &p->c->op->params[i];
             const tile_node *last = q->rank ? q->extent[q->rank - 1] : NULL;
-            if (last && last->kind == TILE_EXTENT && last->index == n->index && q->type) found = max_i64(found, gcd(q->type->block, p->block));
+            if (last && last->kind == TILE_EXTENT && last->index == n->index && q->type)
+                found = max_i64(found, gcd(q->type->block, p->block));
         }
         break;
     default: break;
@@ -251,7 +263,9 @@ void check_alignments(check *c) {
         const int block = a->type->block;
         if (p.block != block) open_proof(&p, block);
         if (divisor(&p, a->value) == block) continue;
-        REPORT(c, a->place, "%s is stored in blocks of %d; the slice's %s must be a multiple of %d in a way that can be seen, as in i*%d",
-               a->type->name, block, a->what, block, block);
+        REPORT(
+            c, a->place,
+            "%s is stored in blocks of %d; the slice's %s must be a multiple of %d that can be seen to be one, as i*%d",
+            a->type->name, block, a->what, block, block);
     }
 }

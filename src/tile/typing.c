@@ -1,8 +1,8 @@
 /* Types of expressions.
  *
- * Arithmetic has five types (f32, f64, i32, u32, i64) and bool; every operator says which of the three classes below it works on.
- * Two operands get one type by the two conversions that the language makes by itself: a literal takes the other side's type, an
- * i64 scalar (an index) that of an i32 tile. Everything else is an error that says what to write. */
+ * Arithmetic has five types (f32, f64, i32, u32, i64) and bool; every operator says which of the three classes below it
+ * works on. Two operands get one type by the two conversions that the language makes by itself: a literal takes the
+ * other side's type, an i64 scalar (an index) that of an i32 tile. Everything else is an error that says what to write. */
 #include "tile/check.h"
 
 #include <inttypes.h>
@@ -10,7 +10,8 @@
 enum { FLOATS = 1, INTEGERS = 2, BOOLS = 4 };
 
 static int class_of(const check *c, const tile_format *t) {
-    if (t == &check_integer || t == c->i32 || t == c->i64 || (t->scalar.kind == TILE_UINT && t->scalar.bits == 32)) return INTEGERS;
+    if (t == &check_integer || t == c->i32 || t == c->i64 || (t->scalar.kind == TILE_UINT && t->scalar.bits == 32))
+        return INTEGERS;
     if (tile_format_is_block(t)) return 0;
     if (t == &check_number || t == c->f32 || (t->scalar.kind == TILE_FLOAT && t->scalar.bits == 64)) return FLOATS;
     return t == c->boolean ? BOOLS : 0;
@@ -108,7 +109,8 @@ bool check_size(check *c, ast_place at, const tile_shape *s) {
     int64_t count = 1;
     for (int d = 0; d < s->rank; d++)
         if (__builtin_mul_overflow(count, s->extent[d], &count) || count > TILE_ELEMENT_LIMIT) {
-            REPORT(c, at, "a tile of shape %s is too large: at most %" PRId64 " elements", check_shape_text(c, s), TILE_ELEMENT_LIMIT);
+            REPORT(c, at, "a tile of shape %s is too large: at most %" PRId64 " elements", check_shape_text(c, s),
+                   TILE_ELEMENT_LIMIT);
             return false;
         }
     return true;
@@ -116,8 +118,8 @@ bool check_size(check *c, ast_place at, const tile_shape *s) {
 
 static bool broadcast(check *c, ast_place at, const tile_node *a, const tile_node *b, tile_shape *out) {
     if (check_broadcast(&a->shape, &b->shape, out)) return check_size(c, at, out);
-    REPORT(c, at, "the shapes %s and %s do not fit: aligned at the right, extents must be equal or 1", check_shape_text(c, &a->shape),
-           check_shape_text(c, &b->shape));
+    REPORT(c, at, "the shapes %s and %s do not fit: aligned at the right, extents must be equal or 1",
+           check_shape_text(c, &a->shape), check_shape_text(c, &b->shape));
     return false;
 }
 
@@ -125,12 +127,13 @@ tile_node *check_stretch(check *c, ast_place at, tile_node *n, const tile_shape 
     if (check_same_shape(&n->shape, shape)) return n;
     tile_shape wide;
     if (!check_broadcast(&n->shape, shape, &wide) || !check_same_shape(&wide, shape)) {
-        REPORT(c, at, "a value of shape %s does not fit %s of shape %s", check_shape_text(c, &n->shape), what, check_shape_text(c, shape));
+        REPORT(c, at, "a value of shape %s does not fit %s of shape %s", check_shape_text(c, &n->shape), what,
+               check_shape_text(c, shape));
         return NULL;
     }
     if (tile_format_is_block(n->type)) {
-        REPORT(c, at, "values of the block format %s cannot be stretched from %s to %s; cast them first, as in f32(x)", n->type->name,
-               check_shape_text(c, &n->shape), check_shape_text(c, shape));
+        REPORT(c, at, "values of the block format %s cannot be stretched from %s to %s; cast them first, as in f32(x)",
+               n->type->name, check_shape_text(c, &n->shape), check_shape_text(c, shape));
         return NULL;
     }
     tile_node *out = check_node(c, at, TILE_BROADCAST, n->type, shape);
@@ -177,20 +180,30 @@ static bool unify(check *c, ast_place at, const char *what, tile_node **a, tile_
     if (a_open && b_open) return check_adapt(c, (*a)->type == &check_integer ? *a : *b, &check_number);
     if (a_open) return check_adapt(c, *a, (*b)->type);
     if (b_open) return check_adapt(c, *b, (*a)->type);
-    tile_node **index = (*a)->type == c->i64 && (*b)->type == c->i32 ? a : (*b)->type == c->i64 && (*a)->type == c->i32 ? b : NULL;
+    tile_node **index = (*a)->type == c->i64 && (*b)->type == c->i32   ? a
+                        : (*b)->type == c->i64 && (*a)->type == c->i32 ? b
+                                                                       : NULL;
     if (index && (*index)->shape.rank == 0) return (*index = cast(c, check_place(*index), *index, c->i32)) != NULL;
     const tile_format *x = (*a)->type, *y = (*b)->type;
-    const tile_format *common = class_of(c, x) & FLOATS ? x : class_of(c, y) & FLOATS ? y : class_of(c, x) ? x : class_of(c, y) ? y : c->f32;
-    REPORT(c, at, "%s needs operands of one type, not %s and %s; cast one, as in %s(x)", what, x->name, y->name, common->name);
+    const tile_format *common = class_of(c, x) & FLOATS   ? x
+                                : class_of(c, y) & FLOATS ? y
+                                : class_of(c, x)          ? x
+                                : class_of(c, y)          ? y
+                                                          : c->f32;
+    REPORT(c, at, "%s needs operands of one type, not %s and %s; cast one, as in %s(x)", what, x->name, y->name,
+           common->name);
     return false;
 }
 
 tile_node *check_operator(check *c, ast_place at, tile_operator op, tile_node *a, tile_node *b) {
     if (!a || (op >= TILE_ADD && !b)) return NULL;
-    const char *what = op == TILE_CEIL_DIV ? "ceil" : arena_printf(c->memory, op >= TILE_ABS && op <= TILE_ROUND ? "%s" : "'%s'", tile_operator_text(op));
+    const char *what = op == TILE_CEIL_DIV ? "ceil"
+                                           : arena_printf(c->memory, op >= TILE_ABS && op <= TILE_ROUND ? "%s" : "'%s'",
+                                                          tile_operator_text(op));
     const int classes = classes_of(op);
     /* Complain of a type that no operand may have before complaining that two differ. */
-    if (!expect_class(c, at, what, a->type, classes) || (b && !expect_class(c, at, what, b->type, classes))) return NULL;
+    if (!expect_class(c, at, what, a->type, classes) || (b && !expect_class(c, at, what, b->type, classes)))
+        return NULL;
     if (b && !unify(c, at, what, &a, &b)) return NULL;
     bool failed;
     tile_node *folded = check_fold(c, at, op, a, b, &failed);
@@ -211,7 +224,8 @@ static tile_node *transpose(check *c, const ast_expr *e) {
     if (!a) return NULL;
     const int r = a->shape.rank;
     if (r < 2) {
-        REPORT(c, e->place, ".T needs a tile of two or more dimensions, not one of shape %s", check_shape_text(c, &a->shape));
+        REPORT(c, e->place, ".T needs a tile of two or more dimensions, not one of shape %s",
+               check_shape_text(c, &a->shape));
         return NULL;
     }
     tile_node *n = check_node(c, e->place, TILE_TRANSPOSE, a->type, &a->shape);
@@ -234,7 +248,8 @@ static tile_node *ceiling(check *c, const ast_expr *e, tile_operator op) {
     if (quotient->kind != AST_BINARY || quotient->op != TILE_DIV) return elementwise(c, e, op);
     tile_node *a = check_open(c, quotient->a), *b = check_open(c, quotient->b);
     if (!a || !b) return NULL;
-    if (class_of(c, a->type) & INTEGERS && class_of(c, b->type) & INTEGERS) return check_operator(c, e->place, TILE_CEIL_DIV, a, b);
+    if (class_of(c, a->type) & INTEGERS && class_of(c, b->type) & INTEGERS)
+        return check_operator(c, e->place, TILE_CEIL_DIV, a, b);
     return check_operator(c, e->place, op, check_operator(c, quotient->place, TILE_DIV, a, b), NULL);
 }
 
@@ -272,7 +287,8 @@ static tile_node *extreme(check *c, const ast_expr *e, tile_operator op) {
 
 static tile_node *choose(check *c, const ast_expr *e, tile_operator op) {
     (void)op;
-    tile_node *condition = check_open(c, e->arguments), *a = check_open(c, e->arguments->next), *b = check_open(c, e->arguments->next->next);
+    tile_node *condition = check_open(c, e->arguments), *a = check_open(c, e->arguments->next),
+              *b = check_open(c, e->arguments->next->next);
     if (!condition || !a || !b) return NULL;
     if (condition->type != c->boolean) {
         REPORT(c, e->arguments->place, "where chooses by a bool, not by %s", condition->type->name);
@@ -280,12 +296,14 @@ static tile_node *choose(check *c, const ast_expr *e, tile_operator op) {
     }
     if (!unify(c, e->place, "where", &a, &b)) return NULL;
     if (tile_format_is_block(a->type)) {
-        REPORT(c, e->place, "where works on elements, not on the block format %s; cast it, as in f32(x)", a->type->name);
+        REPORT(c, e->place, "where works on elements, not on the block format %s; cast it, as in f32(x)",
+               a->type->name);
         return NULL;
     }
     tile_shape shape;
     if (!broadcast(c, e->place, a, b, &shape)) return NULL;
-    if (condition->kind == TILE_CONST && a->kind == TILE_CONST && b->kind == TILE_CONST) return condition->value.i ? a : b;
+    if (condition->kind == TILE_CONST && a->kind == TILE_CONST && b->kind == TILE_CONST)
+        return condition->value.i ? a : b;
     check_settle(c, a);
     check_settle(c, b);
     tile_node *n = check_node(c, e->place, TILE_SELECT, a->type, &shape);
@@ -308,11 +326,13 @@ static tile_node *dot(check *c, const ast_expr *e, tile_operator op) {
     tile_node *a = check_value(c, e->arguments), *b = check_value(c, e->arguments->next);
     if (!a || !b) return NULL;
     if (!dot_class(a->type) || dot_class(a->type) != dot_class(b->type)) {
-        REPORT(c, e->place, "dot multiplies floats and block formats, or integers of up to 8 bits, not %s and %s", a->type->name, b->type->name);
+        REPORT(c, e->place, "dot multiplies floats and block formats, or integers of up to 8 bits, not %s and %s",
+               a->type->name, b->type->name);
         return NULL;
     }
     if (a->shape.rank != 2 || b->shape.rank != 2 || a->shape.extent[1] != b->shape.extent[0]) {
-        REPORT(c, e->place, "dot needs shapes [m, k] and [k, n], not %s and %s", check_shape_text(c, &a->shape), check_shape_text(c, &b->shape));
+        REPORT(c, e->place, "dot needs shapes [m, k] and [k, n], not %s and %s", check_shape_text(c, &a->shape),
+               check_shape_text(c, &b->shape));
         return NULL;
     }
     tile_node *n = check_node(c, e->place, TILE_DOT, dot_class(a->type) == 1 ? c->f32 : c->i32,
@@ -334,8 +354,9 @@ static tile_node *reshape(check *c, const ast_expr *e, tile_operator op) {
     tile_shape shape;
     if (!check_shape(c, e->place, e->arguments->next, &shape) || !a) return NULL;
     if (tile_shape_count(&shape) != tile_shape_count(&a->shape)) {
-        REPORT(c, e->place, "reshape keeps the number of elements: %s has %" PRId64 ", %s has %" PRId64, check_shape_text(c, &a->shape),
-               tile_shape_count(&a->shape), check_shape_text(c, &shape), tile_shape_count(&shape));
+        REPORT(c, e->place, "reshape keeps the number of elements: %s has %" PRId64 ", %s has %" PRId64,
+               check_shape_text(c, &a->shape), tile_shape_count(&a->shape), check_shape_text(c, &shape),
+               tile_shape_count(&shape));
         return NULL;
     }
     tile_node *n = check_node(c, e->place, TILE_RESHAPE, a->type, &shape);
@@ -363,9 +384,10 @@ static tile_node *concat(check *c, const ast_expr *e, tile_operator op) {
     const tile_node *first = list[0];
     int64_t axis;
     if (first->shape.rank == 0 || !e->axis || tile_format_is_block(first->type)) {
-        REPORT(c, e->place, first->shape.rank == 0 ? "concat needs tiles, not scalars"
-                            : !e->axis             ? "concat needs an axis, as in concat(a, b, axis = 1)"
-                                                   : "concat works on elements, not on block formats; cast them, as in f32(x)");
+        REPORT(c, e->place,
+               first->shape.rank == 0 ? "concat needs tiles, not scalars"
+               : !e->axis             ? "concat needs an axis, as in concat(a, b, axis = 1)"
+                                      : "concat works on elements, not on block formats; cast them, as in f32(x)");
         return NULL;
     }
     if (!check_constant(c, e->axis, "the axis", 0, first->shape.rank - 1, &axis)) return NULL;
@@ -375,8 +397,10 @@ static tile_node *concat(check *c, const ast_expr *e, tile_operator op) {
     n->index = (int)axis;
     for (int i = 1; i < count; i++) {
         if (!continues(first, list[i], axis)) {
-            REPORT(c, check_place(list[i]), "concat along axis %d needs equal types and equal other extents, not %s%s and %s%s", n->index,
-                   first->type->name, check_shape_text(c, &first->shape), list[i]->type->name, check_shape_text(c, &list[i]->shape));
+            REPORT(c, check_place(list[i]),
+                   "concat along axis %d needs equal types and equal other extents, not %s%s and %s%s", n->index,
+                   first->type->name, check_shape_text(c, &first->shape), list[i]->type->name,
+                   check_shape_text(c, &list[i]->shape));
             return NULL;
         }
         n->shape.extent[axis] += list[i]->shape.extent[axis]; /* at most 2^24 each, and fewer than 2^31 of them */
@@ -466,7 +490,8 @@ static tile_node *param(check *c, const ast_expr *e, int index) {
         REPORT(c, e->place, "%s is an f32; extents and the grid are computed from integers", e->name);
         return NULL;
     }
-    tile_node *n = check_node(c, e->place, p->kind == TILE_PARAM_ARG ? TILE_ARG : TILE_LIVE, number ? c->f32 : c->i64, &(tile_shape){0});
+    tile_node *n = check_node(c, e->place, p->kind == TILE_PARAM_ARG ? TILE_ARG : TILE_LIVE, number ? c->f32 : c->i64,
+                              &(tile_shape){0});
     n->index = index;
     return n;
 }
@@ -506,7 +531,8 @@ static tile_node *name(check *c, const ast_expr *e) {
 static tile_node *slice(check *c, const ast_expr *e) {
     if (e->a->kind == AST_NAME) {
         const check_symbol *s = check_find(c, e->a->name);
-        if (s && s->kind == SYMBOL_PARAM && c->op->params[s->index].rank) return check_load(c, e->a->place, s->index, e->items);
+        if (s && s->kind == SYMBOL_PARAM && c->op->params[s->index].rank)
+            return check_load(c, e->a->place, s->index, e->items);
     }
     return check_part(c, e->place, check_value(c, e->a), e->items);
 }
@@ -539,14 +565,17 @@ tile_node *check_open(check *c, const ast_expr *e) {
 
 tile_node *check_value(check *c, const ast_expr *e) { return check_settle(c, check_open(c, e)); }
 
-tile_node *check_index(check *c, const ast_expr *e, const char *what) { return check_to_index(c, e->place, check_value(c, e), what); }
+tile_node *check_index(check *c, const ast_expr *e, const char *what) {
+    return check_to_index(c, e->place, check_value(c, e), what);
+}
 
 tile_node *check_to_index(check *c, ast_place at, tile_node *n, const char *what) {
     if (!n) return NULL;
     if (n->shape.rank || (n->type != c->i64 && n->type != c->i32)) {
         const bool integer = n->type->scalar.kind == TILE_INT || n->type->scalar.kind == TILE_UINT;
         REPORT(c, at, "%s must be a scalar of type i64 or i32, not %s%s%s", what, n->type->name,
-               n->shape.rank ? check_shape_text(c, &n->shape) : "", integer && !n->shape.rank ? "; cast it, as in i32(x)" : "");
+               n->shape.rank ? check_shape_text(c, &n->shape) : "",
+               integer && !n->shape.rank ? "; cast it, as in i32(x)" : "");
         return NULL;
     }
     return cast(c, at, n, c->i64);

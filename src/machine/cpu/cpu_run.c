@@ -153,11 +153,12 @@ static void take_part(cpu_worker *w, cpu_session *s) {
 /* Parks until the run number is no longer `last`. False: the machine closes. */
 static bool wait_for_run(cpu_machine *m, uint32_t last) {
     const uint64_t begin = clock_ns();
-    while (clock_ns() - begin < m->spin_ns)
+    for (uint64_t now = begin; now - begin < m->spin_ns; now = clock_ns()) {
         for (int k = 0; k < PAUSES; k++) {
             if (atomic_load_explicit(&m->run, memory_order_acquire) != last) return true;
             pause_briefly();
         }
+    }
     pthread_mutex_lock(&m->lock);
     atomic_fetch_add(&m->parked, 1);
     while (atomic_load(&m->run) == last && !m->quit) pthread_cond_wait(&m->start, &m->lock);
@@ -224,11 +225,12 @@ void cpu_machine_stop(cpu_machine *m) {
 
 static void wait_for_workers(cpu_machine *m) {
     const uint64_t begin = clock_ns();
-    while (clock_ns() - begin < m->spin_ns)
+    for (uint64_t now = begin; now - begin < m->spin_ns; now = clock_ns()) {
         for (int k = 0; k < PAUSES; k++) {
             if (!atomic_load_explicit(&m->active, memory_order_acquire)) return;
             pause_briefly();
         }
+    }
     pthread_mutex_lock(&m->lock);
     atomic_store(&m->caller_sleeps, 1);
     while (atomic_load(&m->active)) pthread_cond_wait(&m->done, &m->lock);

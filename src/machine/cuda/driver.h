@@ -51,13 +51,13 @@ typedef struct cuda_launch_attribute {
     } value;
 } cuda_launch_attribute;
 
-typedef struct cuda_launch {
+typedef struct cuda_launch_config {
     unsigned grid_x, grid_y, grid_z, block_x, block_y, block_z;
     unsigned dynamic_shared;
     cuda_stream stream;
     cuda_launch_attribute *attributes;
     unsigned attribute_count;
-} cuda_launch;
+} cuda_launch_config;
 
 /* A tensor map, made by cuTensorMapEncodeTiled and passed by value as a __grid_constant__ parameter (or copied to
  * device memory at an address that is a multiple of 64). Extents and strides are innermost first; strides are bytes,
@@ -110,7 +110,7 @@ enum cuda_tensor_fill { CUDA_TENSOR_FILL_ZERO, CUDA_TENSOR_FILL_NAN };
     F(cuLaunchKernel, (cuda_function f, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,           \
                        unsigned block_y, unsigned block_z, unsigned dynamic_shared, cuda_stream stream,                \
                        void **parameters, void **extra))                                                               \
-    F(cuLaunchKernelEx, (const cuda_launch *launch, cuda_function f, void **parameters, void **extra))                 \
+    F(cuLaunchKernelEx, (const cuda_launch_config *launch, cuda_function f, void **parameters, void **extra))                 \
     F(cuStreamCreate, (cuda_stream *stream, unsigned flags))                                                           \
     F(cuStreamQuery, (cuda_stream stream))                                                                             \
     F(cuStreamSynchronize, (cuda_stream stream))                                                                       \

@@ -1,0 +1,356 @@
+/* The CUDA machine and its sessions: opening, binding, running.
+ *
+ * Inputs and outputs of a session's own are pinned host memory that the kernel reads and writes through the bus: they are small, and the
+ * host needs no copies. States live in device memory; their address is handed out only to be bound to another session of the same
+ * machine. Memory that the caller binds is copied around every run. */
+#include "machine/cuda/cuda.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+/* ---- the machine ---- */
+
+static void machine_close(mt_machine *base) {
+    cuda_machine *m = (cuda_machine *)base;
+    cuda_device_close(&m->device);
+    pthread_mutex_destroy(&m->turn);
+    free(m);
+}
+
+static mt_status machine_open(mt_machine **out, const char *argument, mt_error *error) {
+    char *end = NULL;
+    const long ordinal = *argument ? strtol(argument, &end, 10) : 0;
+    if (ordinal < 0 || ordinal > 255 || (end && *end)) return error_set(error, MT_E_ARGUMENT, argument, "\"cuda:N\" wants a device's number, not '%s'", argument);
+    cuda_machine *m = calloc(1, sizeof *m);
+    if (!m) return error_set(error, MT_E_MEMORY, NULL, "no memory for a machine");
+    const mt_status status = cuda_device_open(&m->device, (int)ordinal, error);
+    if (status != MT_OK) {
+        free(m);
+        return status;
+    }
+    pthread_mutex_init(&m->turn, NULL);
+    *out = &m->base;
+    return MT_OK;
+}
+
+static int machine_processors(const mt_machine *m) { return ((const cuda_machine *)m)->device.sm_count; }
+
+/* Takes the machine's turn with its device current. */
+static mt_status enter(cuda_machine *m, mt_error *error) {
+    pthread_mutex_lock(&m->turn);
+    const mt_status status = cuda_device_enter(&m->device, error);
+    if (status != MT_OK) pthread_mutex_unlock(&m->turn);
+    return status;
+}
+
+static void leave(cuda_machine *m) {
+    cuda_device_leave();
+    pthread_mutex_unlock(&m->turn);
+}
+
+/* ---- memory ---- */
+
+static void release(cuda_session *s, cuda_memory *t) {
+    cuda_weight_release(s->machine, t->weight);
+    if (t->owned_device) {
+        for (cuda_block **at = &s->machine->blocks; *at; at = &(*at)->next)
+            if ((*at)->device == t->device) {
+                cuda_block *gone = *at;
+                *at = gone->next;
+                free(gone);
+                break;
+            }
+        cuda_memory_free(t->device);
+    }
+    if (t->owned_host) cuda_api.cuMemFreeHost(t->host);
+    *t = (cuda_memory){0};
+}
+
+/* Device memory of the session's own, zeroed and listed. */
+static mt_status own_device(cuda_session *s, size_t bytes, const char *name, cuda_memory *out, mt_error *error) {
+    cuda_block *block = calloc(1, sizeof *block);
+    if (!block) return error_set(error, MT_E_MEMORY, name, "no memory for a tensor");
+    mt_status status = cuda_memory_new(&block->device, bytes, name, s->machine->device.where, error);
+    if (status == MT_OK) status = cuda_check(cuda_api.cuMemsetD8Async(block->device, 0, bytes, s->stream), name, error, "cannot clear a tensor");
+    if (status != MT_OK) {
+        cuda_memory_free(block->device);
+        free(block);
+        return status;
+    }
+    block->bytes = bytes;
+    block->next = s->machine->blocks;
+    s->machine->blocks = block;
+    out->device = block->device;
+    out->owned_device = true;
+    return MT_OK;
+}
+
+static mt_status own_memory(cuda_session *s, size_t tensor, mt_error *error) {
+    const program_tensor *t = &s->program->tensors[tensor];
+    const char *name = program_string(s->program, t->name);
+    cuda_memory *m = &s->tensors[tensor];
+    if (m->device) return MT_OK;
+    s->stale = true;
+    if (t->role == MT_STATE) return own_device(s, (size_t)t->bytes, name, m, error);
+    mt_status status = cuda_check(cuda_api.cuMemHostAlloc(&m->host, (size_t)t->bytes, CUDA_HOST_PORTABLE | CUDA_HOST_MAPPED), name, error, "no pinned memory for %lld bytes", (long long)t->bytes);
+    if (status != MT_OK) return status;
+    m->owned_host = true;
+    memset(m->host, 0, (size_t)t->bytes);
+    return cuda_check(cuda_api.cuMemHostGetDevicePointer_v2(&m->device, m->host, 0), name, error, "cannot map pinned memory");
+}
+
+static int64_t find_tensor(const cuda_session *s, const char *name, mt_error *error) {
+    const int64_t at = map_get(&s->tensor_names, name, strlen(name));
+    if (at < 0) error_set(error, MT_E_ARGUMENT, name, "the program has no tensor '%s' that can be bound", name);
+    return at;
+}
+
+static mt_status bind_now(cuda_session *s, size_t at, void *data, mt_error *error) {
+    const program_tensor *t = &s->program->tensors[at];
+    const char *name = program_string(s->program, t->name);
+    cuda_memory *m = &s->tensors[at];
+    release(s, m);
+    s->stale = true;
+    if (t->role == MT_WEIGHT) {
+        const mt_status status = cuda_weight_get(s->machine, t, s->binding.formats[at], name, s->layouts[at], data, s->stream, &m->weight, error);
+        if (status == MT_OK) m->device = m->weight->device;
+        return status;
+    }
+    for (const cuda_block *b = s->machine->blocks; b; b = b->next)
+        if (b->device == (cuda_address)(uintptr_t)data) { /* another session's state */
+            if (b->bytes < (size_t)t->bytes) return error_set(error, MT_E_ARGUMENT, name, "the state that is bound has %zu bytes; %lld are needed", b->bytes, (long long)t->bytes);
+            m->device = b->device;
+            return MT_OK;
+        }
+    const mt_status status = own_device(s, (size_t)t->bytes, name, m, error);
+    m->host = data;
+    m->copied = true;
+    return status;
+}
+
+static mt_status session_bind(mt_session *base, const char *name, void *data, size_t bytes, bool weight, mt_error *error) {
+    cuda_session *s = (cuda_session *)base;
+    const int64_t at = find_tensor(s, name, error);
+    if (at < 0) return MT_E_ARGUMENT;
+    const program_tensor *t = &s->program->tensors[at];
+    if (weight && t->role != MT_WEIGHT) return error_set(error, MT_E_ARGUMENT, name, "tensor '%s' is no weight: bind memory that may be written", name);
+    if (!data || bytes < (size_t)t->bytes)
+        return error_set(error, MT_E_ARGUMENT, name, "tensor '%s' needs %lld bytes; %zu are bound", name, (long long)t->bytes, data ? bytes : 0);
+    mt_status status = enter(s->machine, error);
+    if (status != MT_OK) return status;
+    status = bind_now(s, (size_t)at, data, error);
+    leave(s->machine);
+    return status;
+}
+
+static mt_status session_memory(mt_session *base, const char *name, void **data, size_t *bytes, mt_error *error) {
+    cuda_session *s = (cuda_session *)base;
+    const int64_t at = find_tensor(s, name, error);
+    if (at < 0) return MT_E_ARGUMENT;
+    const program_tensor *t = &s->program->tensors[at];
+    if (t->role == MT_WEIGHT) return error_set(error, MT_E_ARGUMENT, name, "weight '%s' is the caller's: there is no memory to hand out", name);
+    mt_status status = enter(s->machine, error);
+    if (status != MT_OK) return status;
+    status = own_memory(s, (size_t)at, error);
+    leave(s->machine);
+    if (status != MT_OK) return status;
+    *data = s->tensors[at].host ? s->tensors[at].host : (void *)(uintptr_t)s->tensors[at].device;
+    if (bytes) *bytes = (size_t)t->bytes;
+    return MT_OK;
+}
+
+static mt_status session_live(mt_session *base, const char *name, int32_t value, mt_error *error) {
+    cuda_session *s = (cuda_session *)base;
+    const int64_t at = map_get(&s->live_names, name, strlen(name));
+    if (at < 0) return error_set(error, MT_E_ARGUMENT, name, "the program has no live value '%s'", name);
+    const program_live *l = &s->program->lives[at];
+    if (value < l->least || value > l->most) return error_set(error, MT_E_ARGUMENT, name, "live value '%s' is %d; its range is %d .. %d", name, value, l->least, l->most);
+    s->lives[at] = value;
+    return MT_OK;
+}
+
+/* ---- loading ---- */
+
+static mt_status load_names(cuda_session *s) {
+    const mt_program *p = s->program;
+    s->tensors = ARENA_ARRAY(s->memory, p->tensors_count, cuda_memory);
+    s->lives = ARENA_ARRAY(s->memory, p->lives_count, int32_t);
+    if (!s->tensors || !s->lives) return MT_E_MEMORY;
+    for (size_t i = 0; i < p->tensors_count; i++) {
+        const char *name = program_string(p, p->tensors[i].name);
+        if (p->tensors[i].role != MT_TEMP && !map_put(s->memory, &s->tensor_names, name, strlen(name), (int64_t)i)) return MT_E_MEMORY;
+    }
+    for (size_t i = 0; i < p->lives_count; i++) {
+        const char *name = program_string(p, p->lives[i].name);
+        if (!map_put(s->memory, &s->live_names, name, strlen(name), (int64_t)i)) return MT_E_MEMORY;
+        s->lives[i] = p->lives[i].least;
+    }
+    return MT_OK;
+}
+
+static void session_destroy(mt_session *base) {
+    cuda_session *s = (cuda_session *)base;
+    if (enter(s->machine, NULL) == MT_OK) {
+        if (s->stream) cuda_api.cuStreamSynchronize(s->stream);
+        for (size_t i = 0; s->tensors && i < s->program->tensors_count; i++) release(s, &s->tensors[i]);
+        cuda_unload(s);
+        if (s->stream) cuda_api.cuStreamDestroy_v2(s->stream);
+        leave(s->machine);
+    }
+    arena_free(s->memory);
+    free(s);
+}
+
+static mt_status session_create(mt_session **out, mt_machine *base, const mt_program *p, mt_error *error) {
+    cuda_session *s = calloc(1, sizeof *s);
+    if (!s) return error_set(error, MT_E_MEMORY, NULL, "no memory for a session");
+    s->machine = (cuda_machine *)base;
+    s->program = p;
+    s->timeout = 10;
+    s->stale = s->broken = true;
+    s->memory = arena_new();
+    mt_status status = s->memory && load_names(s) == MT_OK ? MT_OK : error_set(error, MT_E_MEMORY, NULL, "no memory for a session");
+    if (status == MT_OK) status = program_bind(p, s->memory, &s->binding, error);
+    if (status == MT_OK && (status = enter(s->machine, error)) == MT_OK) {
+        status = cuda_check(cuda_api.cuStreamCreate(&s->stream, CUDA_STREAM_NON_BLOCKING), s->machine->device.where, error, "cannot make a stream");
+        if (status == MT_OK) status = cuda_load(s, error);
+        leave(s->machine);
+    }
+    *out = &s->base;
+    if (status != MT_OK) {
+        session_destroy(*out);
+        *out = NULL;
+    }
+    return status;
+}
+
+/* ---- running ---- */
+
+static mt_status refresh(cuda_session *s, mt_error *error) {
+    const mt_program *p = s->program;
+    for (size_t i = 0; i < p->tensors_count; i++) {
+        const program_tensor *t = &p->tensors[i];
+        if (t->role == MT_TEMP) s->tensors[i].device = s->slots + (cuda_address)t->offset;
+        if (s->tensors[i].device) continue;
+        if (t->role == MT_INPUT || t->role == MT_WEIGHT)
+            return error_set(error, MT_E_ARGUMENT, program_string(p, t->name), "%s '%s' is not bound", t->role == MT_INPUT ? "input" : "weight", program_string(p, t->name));
+        const mt_status status = own_memory(s, i, error);
+        if (status != MT_OK) return status;
+    }
+    cuda_tensor *table = calloc(p->operands_count ? p->operands_count : 1, sizeof *table);
+    if (!table) return error_set(error, MT_E_MEMORY, NULL, "no memory for operands");
+    mt_status status = MT_OK;
+    for (size_t i = 0; i < p->operands_count && status == MT_OK; i++) {
+        const program_operand *o = &p->operands[i];
+        const program_view *v = &s->binding.views[i];
+        cuda_tensor *t = &table[i];
+        t->data = (void *)(uintptr_t)(s->tensors[o->tensor].device + (cuda_address)(o->offset / v->block * v->bits / 8));
+        t->rank = o->rank;
+        for (int d = 0; d < o->rank; d++) {
+            if (o->extent[d] > INT32_MAX) status = error_set(error, MT_E_LIMIT, program_string(p, p->tensors[o->tensor].name), "an extent of %lld", (long long)o->extent[d]);
+            t->extent[d] = (int32_t)o->extent[d];
+            t->stride[d] = o->stride[d];
+            t->live[d] = o->live[d];
+        }
+        for (int d = o->rank; d < 5; d++) t->live[d] = -1;
+    }
+    if (status == MT_OK && p->operands_count)
+        status = cuda_check(cuda_api.cuMemcpyHtoDAsync_v2(s->tables + s->operands_at, table, p->operands_count * sizeof *table, s->stream), s->machine->device.where, error, "cannot copy operands");
+    if (status == MT_OK) status = cuda_check(cuda_api.cuStreamSynchronize(s->stream), s->machine->device.where, error, "cannot copy operands");
+    free(table);
+    s->stale = status != MT_OK;
+    return status;
+}
+
+static mt_status describe_failure(const cuda_session *s, mt_error *error) {
+    static const char *const roles[] = {"consumers", "loader", "controller"};
+    const cuda_failure *f = s->failure;
+    const char *role = f->role < COUNT_OF(roles) ? roles[f->role] : "?";
+    char name[160] = "no instruction";
+    if (f->instruction < s->program->instructions_count) program_instruction_name(s->program, f->instruction, name, sizeof name);
+    switch (f->reason) {
+    case CUDA_BARRIER_WAIT:
+        return error_set(error, MT_E_HANG, name, "SM %u, %s: waited %g s at barrier %u for %u arrivals; there were %u (run %u)", f->processor, role, s->timeout, f->barrier, f->expected, f->actual, f->epoch);
+    case CUDA_PAGE_WAIT: return error_set(error, MT_E_HANG, name, "SM %u, %s: waited %g s for a page (run %u)", f->processor, role, s->timeout, f->epoch);
+    case CUDA_SLOT_WAIT: return error_set(error, MT_E_HANG, name, "SM %u, %s: waited %g s for an instruction slot (run %u)", f->processor, role, s->timeout, f->epoch);
+    default: return error_set(error, MT_E_HANG, name, "SM %u, %s: gave up for reason %u (run %u)", f->processor, role, f->reason, f->epoch);
+    }
+}
+
+/* Copies the caller's memory to the device before a run, or back behind it. */
+static mt_status copy_bound(cuda_session *s, bool back, mt_error *error) {
+    mt_status status = MT_OK;
+    for (size_t i = 0; i < s->program->tensors_count && status == MT_OK; i++) {
+        const program_tensor *t = &s->program->tensors[i];
+        const cuda_memory *m = &s->tensors[i];
+        if (!m->copied || t->role == (back ? MT_INPUT : MT_OUTPUT)) continue;
+        status = cuda_check(back ? cuda_api.cuMemcpyDtoHAsync_v2(m->host, m->device, (size_t)t->bytes, s->stream)
+                                 : cuda_api.cuMemcpyHtoDAsync_v2(m->device, m->host, (size_t)t->bytes, s->stream),
+                            program_string(s->program, t->name), error, "cannot copy a tensor");
+    }
+    return status;
+}
+
+static mt_status run(cuda_session *s, mt_error *error) {
+    const char *where = s->machine->device.where;
+    mt_status status = s->stale ? refresh(s, error) : MT_OK;
+    if (status == MT_OK && s->broken) {
+        status = cuda_check(cuda_api.cuMemsetD8Async(s->tables + s->counters_at, 0, s->counters_bytes, s->stream), where, error, "cannot clear counters");
+        memset(s->failure, 0, sizeof *s->failure);
+        s->epoch = 0;
+        s->broken = status != MT_OK;
+    }
+    if (status == MT_OK && s->launch.next)
+        status = cuda_check(cuda_api.cuMemsetD8Async((cuda_address)(uintptr_t)s->launch.next, 0, sizeof(uint32_t), s->stream), where, error, "cannot clear a counter");
+    if (status == MT_OK && s->program->lives_count)
+        status = cuda_check(cuda_api.cuMemcpyHtoDAsync_v2(s->tables + s->lives_at, s->lives, s->program->lives_count * sizeof *s->lives, s->stream), where, error, "cannot copy live values");
+    if (status == MT_OK) status = copy_bound(s, false, error);
+    if (status != MT_OK) return status;
+    s->launch.epoch = ++s->epoch;
+    s->launch.runs = 1;
+    s->launch.timeout = s->timeout > 0 ? (uint64_t)(s->timeout < 1e9 ? s->timeout * 1e9 : 1e18) : UINT64_MAX / 2;
+    void *parameters[] = {&s->launch};
+    status = cuda_check(cuda_api.cuLaunchKernel(s->kernel, (unsigned)s->grid, 1, 1, CUDA_THREADS, 1, 1, s->shared_bytes, s->stream, parameters, NULL), where, error, "cannot launch the program");
+    if (status == MT_OK) status = copy_bound(s, true, error);
+    if (status == MT_OK) status = cuda_check(cuda_api.cuStreamSynchronize(s->stream), where, error, "the program failed on the device");
+    if (status == MT_OK && *(volatile uint32_t *)&s->failure->claimed) status = describe_failure(s, error);
+    s->broken = status != MT_OK;
+    return status;
+}
+
+static mt_status session_run(mt_session *base, mt_error *error) {
+    cuda_session *s = (cuda_session *)base;
+    mt_status status = enter(s->machine, error);
+    if (status != MT_OK) return status;
+    status = run(s, error);
+    leave(s->machine);
+    return status;
+}
+
+static void session_timeout(mt_session *base, double seconds) { ((cuda_session *)base)->timeout = seconds; }
+
+static mt_status session_profile(mt_session *base, int enable, mt_error *error) {
+    (void)base;
+    return enable ? error_set(error, MT_E_UNSUPPORTED, NULL, "the CUDA machine does not measure nodes yet") : MT_OK;
+}
+
+static size_t session_node_times(const mt_session *base, mt_node_time *out, size_t room) {
+    (void)base, (void)out, (void)room;
+    return 0;
+}
+
+const machine_kind machine_cuda = {
+    .name = "cuda",
+    .open = machine_open,
+    .close = machine_close,
+    .processors = machine_processors,
+    .session_create = session_create,
+    .session_destroy = session_destroy,
+    .bind = session_bind,
+    .memory = session_memory,
+    .live = session_live,
+    .run = session_run,
+    .timeout = session_timeout,
+    .profile = session_profile,
+    .node_times = session_node_times,
+};
