@@ -107,7 +107,7 @@ static inline int64_t source(const tile_shape *from, const tile_shape *to, int64
     return out;
 }
 
-/* The coordinate in dimension d of the tensor of a slice's element. -1: out of range. `at` are the slice's coordinates. */
+/* Notes in h what a slice touches, and loads it when `loaded` is not NULL. */
 static inline void touch(world *w, const tile_access *a, hull *h, int64_t **loaded, const tile_shape *shape) {
     const tile_param *p = &w->op->params[a->param];
     const tile_operand *t = &w->instance->tensor[p->ordinal];

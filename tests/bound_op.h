@@ -319,7 +319,8 @@ static inline void check_twice(const tile_op *op) {
 #define HEAD                                                                                                           \
     "tile t[N = 8, T = bf16, W = q8_0](x: in f32[M, N], h: in T[M, N], ids: in i32[M], w: in W[N, 64], "               \
     "g: inout f32[M, N], gh: inout T[M, N], y: out f32[M, N], yi: out i32[M], u: in u8[M, N], big: in f64[M, N], "     \
-    "e: arg f32, n: arg i32, pos: live i32, l: in i64[M], s8: in i8[M, N], m3: in f32[M, 4, N]) over (m in M, k in 4) {\n"
+    "e: arg f32, n: arg i32, pos: live i32, l: in i64[M], s8: in i8[M, N], m3: in f32[M, 4, N]) "                     \
+    "over (m in M, k in 4) {\n"
 
 static inline const tile_op *bind_body(arena *a, const char *body) {
     text t = {0};

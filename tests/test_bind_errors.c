@@ -184,13 +184,13 @@ static void test_refused_slices(void **state) {
         {"v = w[0, @iota(4)]", "q8_0 is stored in blocks of 32; slice its last dimension with start : +size"},
         {"v = w[0, 0 : +@16]", "q8_0 is stored in blocks of 32; the size of a slice of it must be a multiple, not 16"},
         {"v = w[0, @16 : +32]",
-         "q8_0 is stored in blocks of 32; the slice's start must be a multiple of 32 that can be seen to be one, as i*32"},
+         "q8_0 is stored in blocks of 32; the slice's start must be a multiple of 32 that can be seen, as in i*32"},
         {"v = w[0, @m : +32]",
-         "q8_0 is stored in blocks of 32; the slice's start must be a multiple of 32 that can be seen to be one, as i*32"},
+         "q8_0 is stored in blocks of 32; the slice's start must be a multiple of 32 that can be seen, as in i*32"},
         {"v = w[0, 0 : +32 < @k]",
-         "q8_0 is stored in blocks of 32; the slice's end must be a multiple of 32 that can be seen to be one, as i*32"},
+         "q8_0 is stored in blocks of 32; the slice's end must be a multiple of 32 that can be seen, as in i*32"},
         {"o = m * 32\nif k == 1 { o = 1 }\nv = w[0, @o : +32]",
-         "q8_0 is stored in blocks of 32; the slice's start must be a multiple of 32 that can be seen to be one, as i*32"},
+         "q8_0 is stored in blocks of 32; the slice's start must be a multiple of 32 that can be seen, as in i*32"},
         /* parts of tiles */
         {"a = x[m]; v = a[@m]", "a tile's slice must be a constant integer"},
         {"a = x[m]; v = a[@8]", "a tile's slice is 8; expected 0 to 7"},
@@ -283,7 +283,8 @@ static void test_refused_statements(void **state) {
         {"v: W[8, 64] = @0", "a literal cannot be of the block format q8_0"},
         {"v: W[8, 64] = @f32(w)", "v is of the block format q8_0, the value is f32"},
         {"v: W[2, 8, 64] = @w",
-         "values of the block format q8_0 cannot be stretched from [8, 64] to [2, 8, 64]; cast them first, as in f32(x)"},
+         "values of the block format q8_0 cannot be stretched from [8, 64] to [2, 8, 64]; "
+         "cast them first, as in f32(x)"},
         {"@v: zz = 1", "there is no type zz"},
         {"@v: N = 1", "N is a constant and an integer, not a type"},
         {"v: f32[@m] = 1", "a tile's extent must be a constant integer"},
@@ -314,7 +315,8 @@ static void test_refused_statements(void **state) {
         {"v = @zz\nu2 = v + 1\nv = x[m]\nif v > @yy { q = @v2 }\ny[m] = @q",
          "zz is not known\nyy is not known\nv2 is not known\nq is not known"},
         {"for j in @zz { v = j + @yy }\ny[m, @1.5] = h@[m]",
-         "zz is not known\nyy is not known\nan index must be a scalar of type i64 or i32, not f32\ny is f32, the value is bf16; cast it, as in f32(x)"},
+         "zz is not known\nyy is not known\nan index must be a scalar of type i64 or i32, not f32\n"
+         "y is f32, the value is bf16; cast it, as in f32(x)"},
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++) refuse(cases[i][0], cases[i][1]);
     assert_int_equal(failures, 0);
@@ -357,7 +359,8 @@ static void test_refused_headers(void **state) {
         {"tile t[@f32 = 3](x: in bf16[4]) over (i in 4) { v = x[0] }", "f32 is a type; choose another name"},
         {"tile t(@bf16: in f32[4]) over (i in 4) { v = 1 }", "bf16 is a type; choose another name"},
         {"tile t(x: in f32[@f32]) over (i in 4) { v = 1 }", "f32 is a type; a value is expected here"},
-        {"tile t(x: in f32[A, B, C, D, E], y: in f32[F, G, H, I, J], z: in f32[K, L, M, N, O], a: in f32[P, Q, R, S, T], b: in f32[U, V, W, X, Y], "
+        {"tile t(x: in f32[A, B, C, D, E], y: in f32[F, G, H, I, J], z: in f32[K, L, M, N, O], "
+         "a: in f32[P, Q, R, S, T], b: in f32[U, V, W, X, Y], "
          "c: in f32[A2, B2, C2, D2, E2], d: in f32[F2, G2, @H2]) over (i in 4) { v = 1 }",
          "a program has at most 32 free extents"},
     };

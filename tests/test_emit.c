@@ -147,7 +147,7 @@ static void add_reductions(void) {
                              axis == 2 ? "1" : "C", names[i], axis);
                     snprintf(name, sizeof name, "reduce %s %s %s axis %d", names[i], types[t], shapes[s].constants, axis);
                     snprintf(tensors[used], sizeof tensors[0], "%s%s; y %d %d %d", shapes[s].shape, t < 2 && i > 0 ? " special" : t >= 2 && i == 3 ? " in 0 4" : "", extent[0], extent[1], extent[2]);
-                    add_case(name, source, shapes[s].constants, tensors[used++], i == 0 && t == 0 ? 2e-6 : i == 0 && t == 1 ? 1e-12 : 0);
+                    add_case(name, source, shapes[s].constants, tensors[used++], i == 0 && t == 0 ? 2e-6 : 1e-12);
                 }
     add_case("reduce expression", "tile t(x: in bf16[M, 40], y: out f32[M, 1], z: out f32[1, 40], k: out f32[M, 40]) over (r in ceil(M / 8)) {\n v = f32(x[r*8 : +8, :])\n m = max(v, axis = 1)\n e = exp(v - m)\n"
              " y[r*8 : +8, :] = sum(e * 2, axis = 1) + m\n z[:] = sum(v * v, axis = 0)\n k[r*8 : +8, :] = e / sum(e, 1) }", "", "x 8 40; y 8 1; z 1 40; k 8 40", 1e-5);
@@ -172,7 +172,7 @@ static void add_dots(void) {
             snprintf(constants, sizeof store[0], "N=%d K=%d BM=4 BN=8 BK=%d W=%s", n, k, bk, formats[f]);
             snprintf(tensors, sizeof store[0], "x %d %d; w %d %d%s; y %d %d", m, k, n, k, !strcmp(formats[f], "e8m0") ? " in 0 2" : "", m, n);
             snprintf(name, sizeof name, "dot linear %s %dx%dx%d", formats[f], m, n, k);
-            add_case(name, "linear", constants, tensors, 1e-4);
+            add_case(name, "linear", constants, tensors, 5e-4);
             if (w->block == 1) {
                 char *t = store[used++];
                 snprintf(t, sizeof store[0], "x %d %d; w %d %d; y %d %d", m, k, k, n, m, n);

@@ -176,6 +176,7 @@ static inline cell load_cell(const tile_format *t, const void *data, int64_t i) 
 
 static inline void store_cell(const tile_format *t, void *data, int64_t i, cell c) {
     if (t->scalar.bits == 64 && t->scalar.kind != TILE_FLOAT) memcpy((char *)data + 8 * i, &c.i, 8);
+    else if (t->bits == 8 && cell_is_float(t) && isinf(c.f)) ((uint8_t *)data)[i] = c.f > 0 ? 0x7c : 0xfc; /* e5m2's; a cast would saturate */
     else tile_format_set(t, data, i, cell_is_float(t) ? c.f : (double)c.i);
 }
 

@@ -36,6 +36,7 @@ typedef struct mt_step {
     int32_t context;    /* positions the cache has room for */
     int all_logits;     /* logits of every row; otherwise of the last one */
     const char *cache;  /* the cache's element type; NULL: "f16" */
+    const char *products; /* what weights and activations are rounded to where they are multiplied; NULL: "f32", not at all */
 } mt_step;
 
 /* The graph of one step. Live values: "pos" (positions before these tokens) and, when step->rows > 1, "rows". Input "ids" i32 [rows].

@@ -140,25 +140,46 @@ void emit_remember(emit *e, const tile_node *n, emit_array array, const emit_lim
 
 /* ---- tiles into arrays ---- */
 
-typedef struct assignment { const emit_array *array; const tile_node *n; } assignment;
+/* array = n; or, for an operand of a concatenation, the part of array that begins at `first` along `axis`. */
+typedef struct assignment {
+    const emit_array *array;
+    const tile_node *n;
+    int axis;
+    int64_t first;
+} assignment;
 
 static const char *assign_body(emit_nest *x, const emit_index *at, const void *context) {
     const assignment *a = context;
-    emit_index below[TILE_RANK];
+    emit_index below[TILE_RANK], to[TILE_RANK];
     for (int d = 0; d < a->n->shape.rank; d++) {
         below[d] = at[d + x->rank - a->n->shape.rank];
         if (a->n->shape.extent[d] == 1) below[d] = (emit_index){.loop = -1, .text_level = -1};
     }
     emit_value v = emit_element(x, a->n, below);
     if (v.level < x->inner) v = emit_hoist(x, v, emit_c_type(a->n->type), NULL);
-    return arena_printf(x->e->memory, "%s = %s;", emit_array_element(x, a->array, at).text, emit_bare(x->e->memory, v.text));
+    memcpy(to, at, sizeof to);
+    to[a->axis].offset += a->first;
+    return arena_printf(x->e->memory, "%s = %s;", emit_array_element(x, a->array, to).text, emit_bare(x->e->memory, v.text));
 }
 
 void emit_assign(emit *e, const emit_array *array, const tile_node *n, const emit_limit *limits) {
     emit_loop loops[TILE_RANK];
     for (int d = 0; d < array->shape.rank; d++) loops[d] = emit_loop_of(e, array->shape.extent[d], limits[d]);
-    const assignment a = {array, n};
+    const assignment a = {array, n, 0, 0};
     emit_each(e, n, array->shape.rank, loops, true, assign_body, &a);
+}
+
+/* Operand by operand, however many there are. */
+static void assign_concat(emit *e, const emit_array *array, const tile_node *n, const emit_limit *limits) {
+    int64_t first = 0;
+    for (int i = 0; i < n->count; i++) {
+        const tile_node *part = n->list[i];
+        emit_loop loops[TILE_RANK];
+        for (int d = 0; d < part->shape.rank; d++) loops[d] = emit_loop_of(e, part->shape.extent[d], d == n->index ? (emit_limit){0, 1} : limits[d]);
+        const assignment a = {array, part, n->index, first};
+        emit_each(e, part, part->shape.rank, loops, true, assign_body, &a);
+        first += part->shape.extent[n->index];
+    }
 }
 
 static void assign_dot(emit *e, const emit_array *array, const tile_node *dot, const emit_limit *limits) {
@@ -177,6 +198,7 @@ emit_array emit_materialise(emit *e, const tile_node *n, const emit_limit *limit
     else {
         array = emit_declare(e, emit_invent(e, n->kind == TILE_DOT ? "dot" : "tile"), n->type, &n->shape);
         if (n->kind == TILE_DOT) assign_dot(e, &array, n, limits);
+        else if (n->kind == TILE_CONCAT) assign_concat(e, &array, n, limits);
         else emit_assign(e, &array, n, limits);
     }
     emit_remember(e, n, array, limits);

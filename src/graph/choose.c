@@ -3,15 +3,42 @@
  * A program's `tune` clause names the constants that are free and their choices. For each combination the pass binds the op, lays out the grid and
  * estimates the time of the node on P processors: the largest number of instructions one processor gets, times what one instruction costs,
  * which is the larger of its bytes over a processor's bandwidth and its flops over its rate, plus a fixed cost for starting
- * it. Instruction 0 stands for all. The figures are a CPU core's, in round numbers; only their ratios matter. Ties go to the earlier combination.
+ * it (graph_costs, one row for each kind of machine). Instruction 0 stands for all. Ties go to the earlier combination.
  *
  * Requires: operands of every node. Ensures: every tunable constant of every node is fixed. */
 #include "graph/graph_internal.h"
 
-#define BYTES_PER_SECOND 12e9 /* of one core, streaming */
-#define FLOPS_PER_SECOND 60e9 /* of one core, decoding weights as it goes */
-#define START_SECONDS 0.4e-6  /* waits, arrivals, prologue of an instruction */
 enum { MOST_COMBINATIONS = 256 };
+
+static const graph_costs costs[] = {
+    {"cpu", 12e9, 60e9, 0.4e-6, 0},
+    {"cuda", 34e9, 1e12, 1.5e-6, 16}, /* an H200's SM: 4.5 TB/s and 750 TFLOP/s over 132, of which mma.sync with few rows reaches a part */
+};
+
+const graph_costs *graph_costs_of(const char *machine) {
+    const size_t length = strcspn(machine, ":");
+    for (size_t i = 0; i < COUNT_OF(costs); i++)
+        if (strlen(costs[i].machine) == length && !memcmp(costs[i].machine, machine, length)) return &costs[i];
+    return NULL;
+}
+
+/* The most rows of a dot in an op. */
+static int64_t dot_rows(const tile_node *n) {
+    if (!n) return 0;
+    int64_t rows = n->kind == TILE_DOT ? n->shape.extent[0] : 0;
+    for (const tile_node *const *child = (const tile_node *const[]){n->a, n->b, n->c, NULL}; *child; child++) rows = max_i64(rows, dot_rows(*child));
+    for (int i = 0; i < n->count; i++) rows = max_i64(rows, dot_rows(n->list[i]));
+    return rows;
+}
+
+static int64_t statement_rows(const tile_statement *s) {
+    int64_t rows = 0;
+    for (; s; s = s->next) {
+        rows = max_i64(rows, dot_rows(s->value));
+        rows = max_i64(rows, max_i64(statement_rows(s->body), statement_rows(s->otherwise)));
+    }
+    return rows;
+}
 
 typedef struct chooser {
     mt_graph *g;
@@ -23,12 +50,13 @@ typedef struct chooser {
     size_t answer_count, answer_capacity;
 } chooser;
 
-static double estimate(const tile_instance *i, int64_t count, int processors) {
+static double estimate(const tile_instance *i, int64_t count, const graph_target *target) {
+    const graph_costs *c = target->costs;
     tile_summary s;
     const int64_t first[TILE_AXES] = {0};
     tile_summarise(i, first, &s);
-    const double bytes = (double)(s.bytes_read + s.bytes_written) / BYTES_PER_SECOND, flops = (double)s.flops / FLOPS_PER_SECOND;
-    return (double)ceil_div(count, processors) * ((bytes > flops ? bytes : flops) + START_SECONDS);
+    const double bytes = (double)(s.bytes_read + s.bytes_written) / c->bytes_per_second, flops = (double)s.flops / c->flops_per_second;
+    return (double)ceil_div(count, target->processors) * ((bytes > flops ? bytes : flops) + c->start_seconds);
 }
 
 static bool is_fixed(const tile_constant *fixed, size_t count, const char *name) {
@@ -73,12 +101,14 @@ static mt_status choose_node(chooser *c, const graph_node *n, struct answer *bes
         for (int f = 0; f < free_count; f++) free_constants[f].value = choices[f][at[f]], free_constants[f].type = NULL;
         const tile_op *op;
         mt_error ignored;
-        if (graph_bind_node(g, n, free_constants, (size_t)free_count, &op, &ignored) == MT_OK) { /* a choice may not fit a shape */
+        const int64_t most_rows = c->target->costs->most_dot_rows;
+        if (graph_bind_node(g, n, free_constants, (size_t)free_count, &op, &ignored) == MT_OK /* a choice may not fit a shape */
+            && (!most_rows || statement_rows(op->body) <= most_rows)) {
             tile_instance instance;
             int64_t grid[TILE_AXES];
             graph_node_instance(g, n, op, &instance);
             const int64_t count = tile_instance_check(&instance, &ignored) == MT_OK ? tile_instance_grid(&instance, grid) : -1;
-            const double seconds = count < 0 ? -1 : estimate(&instance, count, c->target->processors);
+            const double seconds = count < 0 ? -1 : estimate(&instance, count, c->target);
             if (count >= 0 && (least < 0 || seconds < least)) {
                 least = seconds;
                 best->count = free_count;

@@ -71,8 +71,20 @@ struct mt_graph {
     const tile_op **ops;   size_t op_count, op_capacity;
 };
 
+/* What a machine's processor can do, in round numbers: only ratios matter. */
+typedef struct graph_costs {
+    const char *machine;
+    double bytes_per_second;  /* of one processor, streaming */
+    double flops_per_second;  /* of one processor, decoding weights as it goes */
+    double start_seconds;     /* waits, arrivals, prologue of an instruction */
+    int64_t most_dot_rows;    /* more rows in one dot have no fast code there; 0: any number */
+} graph_costs;
+/* choose.c: by a machine's name, "cuda:0" or "cuda"; NULL when there is none. */
+const graph_costs *graph_costs_of(const char *machine);
+
 /* The target of a compilation. */
 typedef struct graph_target {
+    const struct graph_costs *costs;
     int processors;           /* workers or SMs the program is laid out for; >= 1 */
     mt_placement placement;
 } graph_target;

@@ -98,6 +98,7 @@ typedef struct builder {
     mt_live pos;
     mt_tensor angles;
     int32_t rows;
+    const char *products;
     mt_error *error;
     mt_status status; /* the first failure; everything after it does nothing */
 } builder;
@@ -143,7 +144,7 @@ static mt_tensor project(builder *b, int64_t layer, const char *part, mt_tensor 
     const mt_tensor w = layer_weight(b, layer, name, false, 2, rows, columns);
     snprintf(name, sizeof name, "%s.bias", part);
     const mt_tensor bias = layer_weight(b, layer, name, true, 1, rows, 0);
-    mt_tensor y = NODE(b, "linear", layer, part, MT_OPERAND("x", x), MT_OPERAND("w", w));
+    mt_tensor y = NODE(b, "linear", layer, part, MT_OPERAND("x", x), MT_OPERAND("w", w), MT_OPERAND_TYPE("P", b->products));
     if (bias >= 0) y = NODE(b, "bias", layer, name, MT_OPERAND("x", y), MT_OPERAND("b", bias));
     return heads ? reshape(b, y, 3, (int64_t[]){b->rows, heads, b->i->head_dim}) : y;
 }
@@ -186,7 +187,7 @@ static mt_tensor feed_forward(builder *b, int64_t layer, mt_tensor x) {
 }
 
 static mt_status llama_graph(const mt_model *m, const mt_step *step, mt_graph *g, mt_error *error) {
-    builder b = {.m = m, .g = g, .i = &m->info, .rows = step->rows, .error = error, .status = MT_OK};
+    builder b = {.m = m, .g = g, .i = &m->info, .rows = step->rows, .products = step->products ? step->products : "f32", .error = error, .status = MT_OK};
     const mt_model_info *i = b.i;
     const int64_t rows[1] = {step->rows}, half[1] = {i->head_dim / 2};
     mt_tensor ids, frequencies, x, logits;
@@ -209,7 +210,7 @@ static mt_status llama_graph(const mt_model *m, const mt_step *step, mt_graph *g
     if (b.status == MT_OK) b.status = mt_graph_tensor(g, MT_OUTPUT, "logits", "f32", 2, (int64_t[]){all ? step->rows : 1, i->vocab}, &logits, error);
     if (b.status == MT_OK && all && live >= 0) b.status = mt_graph_live_extent(g, logits, 0, live, error);
     const mt_tensor t = norm(&b, -1, "output_norm.weight", x);
-    NODE(&b, "linear", -1, "output", MT_OPERAND("x", t), MT_OPERAND("w", w), MT_OPERAND("y", logits));
+    NODE(&b, "linear", -1, "output", MT_OPERAND("x", t), MT_OPERAND("w", w), MT_OPERAND("y", logits), MT_OPERAND_TYPE("P", b.products));
     return b.status;
 }
 

@@ -3,7 +3,8 @@
  *
  * The header is read in the order in which its names can depend on each other: constants, the names and types of
  * parameters, bare names that are free extents, the other extents, the grid. What is wrong with the values a caller
- * gives is MT_E_ARGUMENT and ends the work; what is wrong in the text is reported with its place, and the work goes on. */
+ * gives is MT_E_ARGUMENT and ends the work; what is wrong in the text is reported with its place, and the work goes
+ * on. */
 #include "tile/check.h"
 
 #include <inttypes.h>

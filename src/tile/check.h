@@ -35,7 +35,7 @@ typedef struct check_symbol {
     int index;
 } check_symbol;
 
-typedef struct check_alignment { /* "value is a multiple of type's block": decided when every variable's fate is known */
+typedef struct check_alignment { /* "value is a multiple of type's block": decided when all is read */
     const tile_node *value;
     const tile_format *type;
     const char *what; /* value is the slice's "start" or "end" */
@@ -64,7 +64,7 @@ typedef struct check {
 
 #define REPORT(c, place, ...) ast_report(&(c)->report, (place), __VA_ARGS__)
 
-/* check.c: names and statements ------------------------------------------------------------------------------------- */
+/* check.c: names and statements ---------------------------------------------------------------------------------- */
 
 /* The symbol of a name in scope, or NULL. */
 const check_symbol *check_find(const check *c, const char *name);
@@ -78,7 +78,7 @@ const tile_format *check_own_format(check *c, const tile_format *f);
 /* Statements of a block in a scope of their own. */
 tile_statement *check_block(check *c, const ast_statement *first);
 
-/* typing.c: expressions -------------------------------------------------------------------------------------------- */
+/* typing.c: expressions ------------------------------------------------------------------------------------------ */
 
 /* A typed expression, or NULL after an error. It may be a literal (fold.c). */
 tile_node *check_open(check *c, const ast_expr *e);
@@ -106,7 +106,7 @@ bool check_size(check *c, ast_place at, const tile_shape *s);
 bool check_same_shape(const tile_shape *a, const tile_shape *b);
 const char *check_shape_text(const check *c, const tile_shape *s); /* "[4, 8]" */
 
-/* slice.c: slices ---------------------------------------------------------------------------------------------------- */
+/* slice.c: slices ------------------------------------------------------------------------------------------------ */
 
 /* The tensor `param` sliced by items; NULL items take the whole. Returns NULL after an error. */
 tile_access *check_access(check *c, ast_place at, int param, const ast_item *items, tile_shape *shape);
@@ -116,7 +116,7 @@ tile_node *check_part(check *c, ast_place at, tile_node *of, const ast_item *ite
 /* Settles c->alignments. */
 void check_alignments(check *c);
 
-/* fold.c: constants -------------------------------------------------------------------------------------------------- */
+/* fold.c: constants ---------------------------------------------------------------------------------------------- */
 
 /* The types of literals and integer constants until they meet another type. No node of a finished op has them. */
 extern const tile_format check_integer, check_number;

@@ -265,7 +265,7 @@ void check_alignments(check *c) {
         if (divisor(&p, a->value) == block) continue;
         REPORT(
             c, a->place,
-            "%s is stored in blocks of %d; the slice's %s must be a multiple of %d that can be seen to be one, as i*%d",
+            "%s is stored in blocks of %d; the slice's %s must be a multiple of %d that can be seen, as in i*%d",
             a->type->name, block, a->what, block, block);
     }
 }

@@ -2,7 +2,8 @@
  *
  * Arithmetic has five types (f32, f64, i32, u32, i64) and bool; every operator says which of the three classes below it
  * works on. Two operands get one type by the two conversions that the language makes by itself: a literal takes the
- * other side's type, an i64 scalar (an index) that of an i32 tile. Everything else is an error that says what to write. */
+ * other side's type, an i64 scalar (an index) that of an i32 tile. Everything else is an error that says what to
+ * write. */
 #include "tile/check.h"
 
 #include <inttypes.h>
