@@ -1,24 +1,26 @@
 /* Runs emitted code and the interpreter on the same data and compares.
  *
- * All cases of a program are emitted into one unit, which is compiled once for each of a few targets, without a warning. Tensors end
- * where unreadable memory begins, so that an access too far crashes; their rows are padded, outputs hold random bytes, scratch memory
+ * The programs of all cases are emitted into one unit, which is compiled once, without a warning; a smaller unit, of the cases where
+ * the machine's vectors show, is compiled for other targets, too. Tensors end where unreadable memory begins, so that an access too far crashes; their rows are padded, outputs hold random bytes, scratch memory
  * holds NaN. */
 #ifndef EMIT_HARNESS_H
 #define EMIT_HARNESS_H
 
 #include <dlfcn.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "emit/emit.h"
 #include "tile_interpreter.h"
 
-enum { CASES = 1200, CASE_TENSORS = 8 };
+enum { CASES = 1200, CASE_TENSORS = TILE_PARAMS };
 
 /* What a tensor is filled with. */
 typedef enum fill {
     FILL_NUMBERS, /* numbers about 1, integers over their range */
-    FILL_RANGE,   /* integers in [low, high] */
+    FILL_RANGE,   /* numbers in [low, high] */
+    FILL_WHOLE,   /* integers in [low, high], whatever the type */
     FILL_CODES,   /* 0, 1, 2, ... */
     FILL_BITS,    /* any bits */
     FILL_SPECIAL  /* numbers of all sizes, infinities, NaN */
@@ -33,7 +35,8 @@ typedef struct test_case {
     double args[4];
     double tolerance;         /* relative, absolute below 1; 0: the same bits (NaN is NaN) */
     const tile_op *op;
-    int entry;
+    int entry;                /* the op's number in the large unit; cases may share one */
+    int small_entry;          /* and in the small one; -1: it is not there */
 } test_case;
 
 static test_case cases[CASES];
@@ -102,7 +105,8 @@ static inline void fill_block(const tile_format *f, uint8_t *block) {
 
 static inline cell random_cell(const tile_format *f, fill how, int64_t low, int64_t high, int64_t i) {
     const tile_scalar t = f->scalar;
-    if (how == FILL_RANGE) return cell_is_float(f) ? (cell){.f = (double)low + random_number() * (double)(high - low)} : (cell){.i = low + (int64_t)(random_bits() % (uint64_t)(high - low + 1))};
+    if (how == FILL_WHOLE && cell_is_float(f)) return (cell){.f = (double)(low + (int64_t)(random_bits() % (uint64_t)(high - low + 1)))};
+    if (how == FILL_RANGE || how == FILL_WHOLE) return cell_is_float(f) ? (cell){.f = (double)low + random_number() * (double)(high - low)} : (cell){.i = low + (int64_t)(random_bits() % (uint64_t)(high - low + 1))};
     if (t.kind == TILE_FLOAT) return (cell){.f = how == FILL_SPECIAL ? random_special() : (random_number() - 0.5) * 4};
     (void)i;
     if (t.kind == TILE_BOOL) return (cell){.i = (int64_t)(random_bits() & 1)};
@@ -150,8 +154,8 @@ static inline int tensors_make(const test_case *c, test_tensor *tensors) {
             if (!strcmp(word, "codes")) how = FILL_CODES;
             else if (!strcmp(word, "bits")) how = FILL_BITS;
             else if (!strcmp(word, "special")) how = FILL_SPECIAL;
-            else if (!strcmp(word, "in")) {
-                how = FILL_RANGE;
+            else if (!strcmp(word, "in") || !strcmp(word, "whole")) {
+                how = *word == 'i' ? FILL_RANGE : FILL_WHOLE;
                 low = atoll(strtok_r(NULL, " ", &inner));
                 high = atoll(strtok_r(NULL, " ", &inner));
             } else
@@ -198,6 +202,14 @@ static inline test_case *add_case(const char *name, const char *source, const ch
     return c;
 }
 
+/* The first word of the case's name is one of the words. */
+static inline bool starts_with(const test_case *c, const char *words) {
+    char first[32];
+    sscanf(c->name, "%31s", first);
+    const char *found = strstr(words, first);
+    return found && (found == words || found[-1] == ' ') && (found[strlen(first)] == ' ' || !found[strlen(first)]);
+}
+
 /* Binds a case's program, or one of the library when the source is a bare name. */
 static inline bool bind_case(test_case *c) {
     mt_error error = {0};
@@ -228,49 +240,85 @@ static inline bool bind_case(test_case *c) {
     return status == MT_OK;
 }
 
-typedef struct target { const char *compiler, *flags; void *object; const cpu_entry *entries; } target;
+typedef struct target {
+    const char *compiler, *flags;
+    bool small; /* the small unit */
+    void *object;
+    const cpu_entry *entries;
+} target;
 
-static inline bool build_target(target *t, const char *folder, const char *source, int number) {
-    char command[4096], object[512];
-    snprintf(object, sizeof object, "%s/%d.so", folder, number);
-    int n = snprintf(command, sizeof command, "%s", t->compiler);
+/* Starts the compiler; returns its process, or -1. */
+static inline pid_t start_compiler(const target *t, const char *source, const char *object) {
+    char command[4096];
+    int n = snprintf(command, sizeof command, "exec %s", t->compiler);
     for (int i = 0; emit_c_flags[i]; i++) n += snprintf(command + n, sizeof command - (size_t)n, " %s", emit_c_flags[i]);
     snprintf(command + n, sizeof command - (size_t)n, " %s -Wall -Werror -shared -o %s %s -lm", t->flags, object, source);
-    if (system(command)) {
-        fprintf(stderr, "%s\n", command);
-        return false;
+    const pid_t process = fork();
+    if (process == 0) {
+        execl("/bin/sh", "sh", "-c", command, (char *)NULL);
+        _exit(127);
     }
-    t->object = dlopen(object, RTLD_NOW | RTLD_LOCAL);
-    if (!t->object) fprintf(stderr, "%s\n", dlerror());
-    unlink(object);
-    t->entries = t->object ? dlsym(t->object, "mt_cpu_ops") : NULL;
-    return t->entries != NULL;
+    return process;
 }
 
-/* Binds and compiles all cases. */
-static inline bool build_cases(target *targets, int target_count) {
-    const tile_op *ops[CASES];
+/* Compiles the units for all targets, two at a time. */
+static inline bool compile_targets(target *targets, int count, const char *folder, const char *const units[2]) {
+    pid_t running[16];
+    char object[512];
+    bool good = true;
+    for (int i = 0; i < count + 2; i++) {
+        int status;
+        if (i >= 2 && (running[i - 2] < 0 || waitpid(running[i - 2], &status, 0) < 0 || status)) good = false;
+        if (i >= count) continue;
+        snprintf(object, sizeof object, "%s/%d.so", folder, i);
+        running[i] = start_compiler(&targets[i], units[targets[i].small], object);
+    }
+    for (int i = 0; i < count; i++) {
+        snprintf(object, sizeof object, "%s/%d.so", folder, i);
+        if (good) targets[i].object = dlopen(object, RTLD_NOW | RTLD_LOCAL);
+        unlink(object);
+        targets[i].entries = targets[i].object ? dlsym(targets[i].object, "mt_cpu_ops") : NULL;
+        good &= targets[i].entries != NULL;
+    }
+    return good;
+}
+
+static inline bool write_unit(const char *path, const tile_op *const *ops, int count, const char *keep) {
     text source = {0};
     mt_error error = {0};
-    char folder[] = "/tmp/test_emit_XXXXXX", path[512];
+    bool good = !emit_c(&source, ops, (size_t)count, &error) && !file_write_atomic(path, source.data, source.length, &error);
+    if (!good) fprintf(stderr, "%s: %s\n", error.where, error.message);
+    if (good && keep) file_write_atomic(keep, source.data, source.length, NULL);
+    text_free(&source);
+    return good;
+}
+
+/* Binds and compiles all cases; those whose names begin with one of the words are in the small unit. */
+static inline bool build_cases(target *targets, int target_count, const char *small_words) {
+    static const tile_op *ops[CASES], *small[CASES];
+    int count = 0, small_count = 0;
+    char folder[] = "/tmp/test_emit_XXXXXX", large_path[512], small_path[512];
     case_memory = arena_new();
     bool good = case_memory && mkdtemp(folder);
-    for (int i = 0; i < case_count; i++) {
-        good &= bind_case(&cases[i]);
-        cases[i].entry = i;
-        ops[i] = cases[i].op;
+    for (int i = 0; i < case_count && good; i++) {
+        test_case *c = &cases[i], *same = NULL;
+        for (int j = 0; j < i && !same; j++)
+            if (!strcmp(cases[j].source, c->source) && !strcmp(cases[j].constants, c->constants)) same = &cases[j];
+        if (same) c->op = same->op, c->entry = same->entry, c->small_entry = same->small_entry;
+        else if (bind_case(c)) {
+            ops[c->entry = count++] = c->op;
+            c->small_entry = starts_with(c, small_words) ? small_count++ : -1;
+            if (c->small_entry >= 0) small[c->small_entry] = c->op;
+        } else
+            good = false;
     }
-    if (good && emit_c(&source, ops, (size_t)case_count, &error)) {
-        fprintf(stderr, "%s: %s\n", error.where, error.message);
-        good = false;
-    }
-    snprintf(path, sizeof path, "%s/unit.c", folder);
-    good = good && file_write_atomic(path, source.data, source.length, &error) == MT_OK;
-    if (good && getenv("EMIT_KEEP")) file_write_atomic(getenv("EMIT_KEEP"), source.data, source.length, NULL);
-    for (int i = 0; i < target_count && good; i++) good = build_target(&targets[i], folder, path, i);
-    unlink(path);
+    snprintf(large_path, sizeof large_path, "%s/large.c", folder);
+    snprintf(small_path, sizeof small_path, "%s/small.c", folder);
+    good = good && write_unit(large_path, ops, count, getenv("EMIT_KEEP")) && write_unit(small_path, small, small_count, NULL);
+    good = good && compile_targets(targets, target_count, folder, (const char *const[]){large_path, small_path});
+    unlink(large_path);
+    unlink(small_path);
     rmdir(folder);
-    text_free(&source);
     return good;
 }
 
@@ -287,19 +335,27 @@ static inline void views_of(const test_tensor *t, int count, cpu_tensor *out) {
     for (int i = 0; i < count; i++) out[i] = t[i].view;
 }
 
-/* The grid that is run: at the live values, and a step more where they decide, to see the guard. */
-static inline void run_code(const test_case *c, const target *t, const test_tensor *tensors, int count) {
-    cpu_tensor views[CASE_TENSORS];
+static inline const cpu_entry *entry_of(const test_case *c, const target *t) {
+    const int entry = t->small ? c->small_entry : c->entry;
+    return entry < 0 ? NULL : &t->entries[entry];
+}
+
+static inline void arguments_of(const test_case *c, cpu_arg *args) {
+    for (int i = 0; i < c->op->param_count; i++) {
+        const tile_param *q = &c->op->params[i];
+        if (q->kind != TILE_PARAM_ARG) continue;
+        if (q->type->scalar.kind == TILE_FLOAT) args[q->ordinal].f = (float)c->args[q->ordinal];
+        else args[q->ordinal].i = (int32_t)c->args[q->ordinal];
+    }
+}
+
+/* Runs the grid at the live values, and a step more where they decide, to see the guard. */
+static inline void run_views(const test_case *c, const target *t, const cpu_tensor *views) {
+    const cpu_entry *entry = entry_of(c, t);
     cpu_arg args[TILE_PARAMS];
+    arguments_of(c, args);
     interpreter p = {.op = c->op, .tensors = views, .args = args, .lives = c->lives};
     int64_t grid[TILE_AXES], total = 1;
-    views_of(tensors, count, views);
-    for (int i = 0; i < c->op->param_count; i++)
-        if (c->op->params[i].kind == TILE_PARAM_ARG) {
-            const tile_param *q = &c->op->params[i];
-            if (q->type->scalar.kind == TILE_FLOAT) args[q->ordinal].f = (float)c->args[q->ordinal];
-            else args[q->ordinal].i = (int32_t)c->args[q->ordinal];
-        }
     for (int a = 0; a < c->op->axis_total; a++) {
         grid[a] = evaluate_scalar(&p, c->op->axis_count[a]).i;
         if (c->op->live_count && c->op->axis_count[a]->kind != TILE_CONST) grid[a]++;
@@ -308,28 +364,29 @@ static inline void run_code(const test_case *c, const target *t, const test_tens
     for (size_t b = 0; b < p.block_count; b++) free(p.blocks[b]);
     free(p.blocks);
     test_tensor scratch = {0};
-    const size_t bytes = align_up((uint64_t)t->entries[c->entry].scratch, 64);
+    const size_t bytes = align_up((uint64_t)entry->scratch, 64);
     tensor_map(&scratch, bytes);
     for (int64_t i = 0; i < total; i++) {
         int32_t index[TILE_AXES];
         int64_t rest = i;
         for (int a = c->op->axis_total - 1; a >= 0; a--) index[a] = (int32_t)(rest % grid[a]), rest /= grid[a];
         memset(scratch.view.data, 0xff, bytes);
-        t->entries[c->entry].code(views, args, c->lives, index, scratch.view.data);
+        entry->code(views, args, c->lives, index, scratch.view.data);
     }
     tensors_free(&scratch, 1);
+}
+
+static inline void run_code(const test_case *c, const target *t, const test_tensor *tensors, int count) {
+    cpu_tensor views[CASE_TENSORS];
+    views_of(tensors, count, views);
+    run_views(c, t, views);
 }
 
 static inline void run_interpreter(const test_case *c, const test_tensor *tensors, int count) {
     cpu_tensor views[CASE_TENSORS];
     cpu_arg args[TILE_PARAMS];
     views_of(tensors, count, views);
-    for (int i = 0; i < c->op->param_count; i++)
-        if (c->op->params[i].kind == TILE_PARAM_ARG) {
-            const tile_param *q = &c->op->params[i];
-            if (q->type->scalar.kind == TILE_FLOAT) args[q->ordinal].f = (float)c->args[q->ordinal];
-            else args[q->ordinal].i = (int32_t)c->args[q->ordinal];
-        }
+    arguments_of(c, args);
     tile_interpret(c->op, views, args, c->lives);
 }
 
@@ -348,7 +405,7 @@ static inline bool differs(const test_tensor *a, const test_tensor *b, double to
     if (f->scalar.kind == TILE_FLOAT && f->bits < 32 && tolerance > 0) tolerance = fmax(tolerance, ldexp(1.01, -f->scalar.mantissa));
     const int64_t count = (int64_t)(a->size - BEFORE) * 8 / f->bits;
     for (int64_t i = 0; i < count; i++) {
-        const cell x = load_cell(f, a->view.data, i), y = load_cell(f, b->view.data, i);
+        const cell x = load_cell(f, a->view.data, i, NULL), y = load_cell(f, b->view.data, i, NULL);
         const bool same = cell_is_float(f) ? is_close(x.f, y.f, tolerance) : x.i == y.i;
         if (same) continue;
         if (cell_is_float(f)) snprintf(what, size, "%s, element %lld: %.9g, expected %.9g", a->param->name, (long long)i, x.f, y.f);

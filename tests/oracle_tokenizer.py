@@ -2,8 +2,9 @@
 
     oracle_tokenizer.py MODEL OUT
 
-MODEL is a GGUF file with a byte-level BPE vocabulary, read with PyPI's `gguf`; "-" trains a small vocabulary instead. The
-pre-tokenizers are put together here as the models' own tokenizer.json files do it. Exit status 3: a package is missing.
+MODEL is a GGUF file with a byte-level BPE vocabulary, read with PyPI's `gguf`; "-" trains a small vocabulary instead.
+The pre-tokenizers are put together here as the models' own tokenizer.json files do it. Exit status 3: a package is
+missing.
 
 OUT: tokens (string, type), merges (string), then for every pre-tokenizer its name and cases (flags, text, ids), then
 streams: ids, and their bytes decoded by Python with errors="replace". All integers 32 bits, counts in front.
@@ -23,6 +24,7 @@ except ImportError as e:
 NORMAL, CONTROL, USER = 1, 3, 4
 ADD_SPECIAL, PARSE_SPECIAL = 1, 2
 
+LLAMA_3 = r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
 LAST = r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 CASE = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 UPPER, LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
@@ -58,15 +60,17 @@ BLOOM = r" ?[^(\s|.,!?…。，、।۔،)]+"
 PRE = {  # name: (parts, whole pieces)
     "smollm": ([pre_tokenizers.Digits(individual_digits=True), byte_level(True)], False),
     "gpt-2": ([byte_level(True)], False),
-    "llama-bpe": (split(CASE + "|" + HEAD + r"\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*" + LAST) + [byte_level(False)], True),
-    "glm4": (split(CASE + "|" + HEAD + r"\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*" + LAST) + [byte_level(False)], False),
+    "llama-bpe": (split(CASE + LLAMA_3 + LAST) + [byte_level(False)], True),
+    "glm4": (split(CASE + LLAMA_3 + LAST) + [byte_level(False)], False),
     "qwen2": (split(CASE + "|" + HEAD + r"\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*" + LAST) + [byte_level(False)], False),
-    "qwen35": (split(CASE + "|" + HEAD + r"[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*" + LAST) + [byte_level(False)],
-               False),
+    "qwen35": (split(CASE + "|" + HEAD + r"[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*" + LAST)
+               + [byte_level(False)], False),
     "tekken": (split(cased("") + r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*" + LAST) + [byte_level(False)], True),
-    "gpt-4o": (split(cased(CASE + "?") + r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*" + LAST) + [byte_level(False)], False),
-    "default": (split(r"[\p{P}$+<=>^~|]+", r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)", r"\p{N}+",
-                      "[0-9][0-9][0-9]") + [byte_level(False)], False),
+    "gpt-4o": (split(cased(CASE + "?") + r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*" + LAST)
+               + [byte_level(False)], False),
+    "default": (split(r"[\p{P}$+<=>^~|]+",
+                      r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)",
+                      r"\p{N}+", "[0-9][0-9][0-9]") + [byte_level(False)], False),
     "deepseek-llm": (split(r"[\r\n]", rf"\s?[{DEEPSEEK_LETTERS}]+", r"\s?[!-/:-~！-／：-～‘-‟\x{3000}-。]+", r"\s+$",
                            "[一-龥ࠀ-一가-퟿]+", r"\p{N}+") + [byte_level(False)], False),
     "deepseek-coder": (split(r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", "[一-龥ࠀ-一가-퟿]+")
@@ -77,31 +81,36 @@ PRE = {  # name: (parts, whole pieces)
     "falcon": ([pre_tokenizers.Punctuation("contiguous"), byte_level(True)] + split("[0-9][0-9][0-9]"), False),
     "bloom": (split(BLOOM) + [byte_level(False)], False),
     "viking": (split(BLOOM) + [pre_tokenizers.Digits(individual_digits=True), byte_level(False)], False),
-    "seed-coder": (split(CASE + "|" + HEAD + r"\p{L}+|\p{N}{1}| ?[^\s\p{L}\p{N}\r\n]+" + LAST) + [byte_level(False)], False),
+    "seed-coder": (split(CASE + "|" + HEAD + r"\p{L}+|\p{N}{1}| ?[^\s\p{L}\p{N}\r\n]+" + LAST)
+                   + [byte_level(False)], False),
     "bailingmoe": (split(r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]"
                          r"|\s+(?!\S)|\s+") + [byte_level(False)], False),
 }
 
-RANGES = [  # Latin, Greek, Cyrillic, Armenian, Hebrew, Arabic, Devanagari, Bengali, Tamil, Thai, Tibetan, Georgian, Hangul,
-    # Ethiopic, Khmer, phonetic, punctuation, symbols, kana, CJK, emoji, mathematical letters, old scripts
-    (0x20, 0x7F), (0xA0, 0x250), (0x250, 0x370), (0x370, 0x400), (0x400, 0x530), (0x531, 0x590), (0x591, 0x600), (0x600, 0x700),
+RANGES = [  # Latin, Greek, Cyrillic, Armenian, Hebrew, Arabic, Devanagari, Bengali, Tamil, Thai, Tibetan, Georgian,
+    # Hangul, Ethiopic, Khmer, phonetic, punctuation, symbols, kana, CJK, emoji, mathematical letters, old scripts
+    (0x20, 0x7F), (0xA0, 0x250), (0x250, 0x370), (0x370, 0x400), (0x400, 0x530), (0x531, 0x590), (0x591, 0x600),
+    (0x600, 0x700),
     (0x900, 0x980), (0x980, 0xA00), (0xB80, 0xC00), (0xE00, 0xE80), (0xF00, 0x1000), (0x10A0, 0x1100), (0x1100, 0x1200),
     (0x1200, 0x1380), (0x1780, 0x1800), (0x1800, 0x18B0), (0x1D00, 0x1E00), (0x1E00, 0x2000), (0x2000, 0x2070),
     (0x2070, 0x2190), (0x2190, 0x2400), (0x2460, 0x2600), (0x2600, 0x27C0), (0x3000, 0x3130), (0x4E00, 0x4F00),
     (0x9F00, 0xA000), (0xAC00, 0xAD00), (0xD700, 0xD7A4), (0xFB00, 0xFE00), (0xFE00, 0x10000), (0x10300, 0x10400),
-    (0x10400, 0x10500), (0x1D400, 0x1D7FF), (0x1F300, 0x1F650), (0x1F680, 0x1FA00), (0x20000, 0x20100), (0xE0000, 0xE0080),
+    (0x10400, 0x10500), (0x1D400, 0x1D7FF), (0x1F300, 0x1F650), (0x1F680, 0x1FA00), (0x20000, 0x20100),
+    (0xE0000, 0xE0080),
 ]
 CHARACTERS = [[chr(c) for c in range(*r) if unicodedata.category(chr(c)) not in ("Cn", "Cs", "Co")] for r in RANGES]
-SPACES = [" ", " ", " ", "  ", "    ", "\n", "\n\n", "\r\n", "\t", "\t\t", "\v", "\f", "\x85", "\xa0", "\u1680", "\u180e", "\u2003",
-          "\u2028", "\u2029", "\u200b", "\u202f", "\u3000", "\ufeff", "\x1c", "\x1f", "   \n   ", " \r"]
-WORDS = """the The THE of and tokenizer don't we'll I'M she'D you'Ve they're it's 's 'S 'ſ \u2019s CamelCaseWord HTTPServer snake_case
-int main(void) { return 0; } // comment /* x */ #include <stdio.h> def f(x): lambda self.x += 1; <html> </a> &amp; https://example.org/a?b=c&d=%20
-3 12 345 6789 1234567890 3.14 1,000 0x1F ½ ٣٤٥ ¼ Ⅷ ５ naïve café Straße ΑΘΗΝΑ Ελλάδα Москва שלום مرحبا नमस्ते สวัสดี 你好世界 こんにちは 안녕하세요
-👍 👩‍👩‍👧 🇩🇪 ❤️ … — “quoted” 'single' `tick` $5 €9 100% a+b=c x^2 ~~ || && << >> ?!?! !!! ... (( [[ }} \\ \\n @user #tag""".split(" ")
+SPACES = [" ", " ", " ", "  ", "    ", "\n", "\n\n", "\r\n", "\t", "\t\t", "\v", "\f", "\x85", "\xa0",
+          "\u1680", "\u180e", "\u2003", "\u2028", "\u2029", "\u200b", "\u202f", "\u3000", "\ufeff", "\x1c", "\x1f", "   \n   ", " \r"]
+WORDS = """the The THE of and tokenizer don't we'll I'M she'D you'Ve they're it's 's 'S 'ſ \u2019s CamelCaseWord
+HTTPServer snake_case int main(void) { return 0; } // comment /* x */ #include <stdio.h> def f(x): lambda
+self.x += 1; <html> </a> &amp; https://example.org/a?b=c&d=%20 3 12 345 6789 1234567890 3.14 1,000 0x1F ½ ٣٤٥
+¼ Ⅷ ５ naïve café Straße ΑΘΗΝΑ Ελλάδα Москва שלום مرحبا नमस्ते สวัสดี 你好世界 こんにちは 안녕하세요 👍 👩‍👩‍👧 🇩🇪 ❤️ … —
+“quoted” 'single' `tick` $5 €9 100% a+b=c x^2 ~~ || && << >> ?!?! !!! ... (( [[ }} \\ \\n @user #tag""".split()
 
 
 def make_texts(rng, count, special):
-    texts = ["", " ", "\n", "a", " a", "0", "  a", "a  ", "\u0000", "\u0001\u0002\u0003\u0004\u0005", "\x7f", "é", "e\u0301", "\U0010ffff", "\ufffd"]
+    texts = ["", " ", "\n", "a", " a", "0", "  a", "a  ", "\u0000", "\u0001\u0002\u0003\u0004\u0005",
+             "\x7f", "é", "e\u0301", "\U0010ffff", "\ufffd"]
     while len(texts) < count:
         kind = rng.randrange(6)
         parts = []
@@ -115,7 +124,8 @@ def make_texts(rng, count, special):
             elif kind == 2:  # one script
                 parts += rng.choices(CHARACTERS[rng.randrange(len(CHARACTERS))], k=rng.randrange(5))
             elif kind == 3:  # runs: white space, digits, signs, letters
-                parts.append(rng.choice(SPACES + ["0", "7", "A", "b", "!", "-", "'", "ñ", "中", "🙂"]) * rng.choice([1, 1, 2, 3, 4, 7, 30]))
+                parts.append(rng.choice(SPACES + ["0", "7", "A", "b", "!", "-", "'", "ñ", "中", "🙂"])
+                             * rng.choice([1, 1, 2, 3, 4, 7, 30]))
             elif kind == 4:  # anything in ASCII
                 parts += [chr(rng.randrange(128)) for _ in range(4)]
             else:  # special tokens among words
@@ -127,12 +137,14 @@ def make_texts(rng, count, special):
 def train(rng):
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = byte_level(True)
-    trainer = trainers.BpeTrainer(vocab_size=1500, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False)
+    trainer = trainers.BpeTrainer(vocab_size=1500, show_progress=False,
+                                  initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
     tokenizer.train_from_iterator(make_texts(rng, 3000, ["zebra", " quiz"]), trainer)
     model = json.loads(tokenizer.to_str())["model"]
     tokens = sorted(model["vocab"], key=model["vocab"].get)
     types = [NORMAL] * len(tokens)
-    special = [("<|a|>", CONTROL), ("<|a|>b", CONTROL), ("<|end▁of｜it|>", CONTROL), ("[user]", USER), ("[user]s", USER), ("\t\t \t", USER)]
+    special = [("<|a|>", CONTROL), ("<|a|>b", CONTROL), ("<|end▁of｜it|>", CONTROL),
+               ("[user]", USER), ("[user]s", USER), ("\t\t \t", USER)]
     return (tokens + [s for s, _ in special], types + [t for _, t in special],
             [tuple(m.split(" ")) if isinstance(m, str) else tuple(m) for m in model["merges"]])
 
@@ -174,11 +186,14 @@ def main():
 
     integer(len(PRE))
     for name, (parts, whole) in PRE.items():
-        tokenizer = Tokenizer(models.BPE(vocab={t: i for i, t in enumerate(tokens)}, merges=merges, ignore_merges=whole))
+        tokenizer = Tokenizer(models.BPE({t: i for i, t in enumerate(tokens)}, merges, ignore_merges=whole))
         tokenizer.pre_tokenizer = pre_tokenizers.Sequence(parts)
         tokenizer.decoder = decoders.ByteLevel()
-        tokenizer.add_special_tokens([AddedToken(t, special=True, normalized=False) for t, k in zip(tokens, types) if k == CONTROL])
-        tokenizer.add_tokens([AddedToken(t, special=False, normalized=False) for t, k in zip(tokens, types) if k == USER])
+        for token, kind in zip(tokens, types):
+            if kind == CONTROL:
+                tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False)])
+            elif kind == USER:
+                tokenizer.add_tokens([AddedToken(token, special=False, normalized=False)])
         texts = make_texts(rng, 4000 if name == "smollm" else 700, special)
         string(name)
         integer(len(texts))
@@ -191,13 +206,13 @@ def main():
             integer(len(ids), *ids)
 
     # Streams: random ids, so that characters are cut everywhere, and ids of real texts.
-    unicode_of = {c: b for b, c in zip(range(256), byte_characters())}
+    byte_of = {c: b for b, c in zip(range(256), byte_characters())}
     single = [i for i, t in enumerate(tokens) if len(t) == 1 and t in alphabet]
     integer(400)
     for n in range(400):
         pool = single if n % 2 else range(len(tokens))
         ids = [rng.choice(pool) for _ in range(rng.randrange(60))]
-        data = b"".join(tokens[i].encode() if types[i] != NORMAL else bytes(unicode_of[c] for c in tokens[i]) for i in ids)
+        data = b"".join(bytes(byte_of[c] for c in tokens[i]) if types[i] == NORMAL else tokens[i].encode() for i in ids)
         integer(len(ids), *ids)
         string(data)
         string(data.decode(errors="replace"))

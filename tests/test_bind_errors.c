@@ -369,6 +369,8 @@ static void test_refused_headers(void **state) {
                  &(tile_constant){"W", 3, NULL}, 1);
     refuse_whole("tile t[N](x: in f32[@N]) over (i in 4) { v = x[0] }", "N is a type; a value is expected here",
                  &(tile_constant){"N", 0, tile_format_find("f32")}, 1);
+    refuse_whole("tile t[@f32, W = f32](x: in W[4]) over (i in 4) { v = x }", "f32 is a type; choose another name",
+                 (tile_constant[]){{"f32", 3, NULL}, {"W", 3, NULL}}, 2);
     assert_int_equal(failures, 0);
 }
 

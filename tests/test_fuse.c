@@ -101,7 +101,7 @@ static void add_steps(const subject *s, stage *at) {
     for (int i = 0; i < s->step_count; i++) {
         const tile_step *step = &s->steps[i];
         tile_signature_param signature[TILE_PARAMS];
-        mt_operand operands[TILE_PARAMS];
+        mt_operand operands[TILE_PARAMS + TILE_CONSTANTS];
         size_t count = 0;
         const int params = tile_signature(s->library, step->program, signature);
         int in = 0, out = 0;
@@ -120,7 +120,17 @@ static void add_steps(const subject *s, stage *at) {
         assert_int_equal(out, step->output_count);
         mt_tensor result = -1;
         mt_error error = {0};
-        if (unnamed && !strcmp(step->program, "linear")) operands[count++] = MT_OPERAND_TYPE("T", "f32");
+        if (unnamed) { /* constants that only the missing output would tell */
+            tile_constant known[TILE_CONSTANTS];
+            const int total = tile_constants(s->library, step->program, known);
+            for (int k = 0; k < total; k++) {
+                bool told = known[k].type || known[k].value != INT64_MIN;
+                for (int p = 0; p < params; p++)
+                    for (int d = 0; d < signature[p].rank && signature[p].kind <= TILE_INOUT; d++)
+                        told |= signature[p].kind != TILE_OUT && signature[p].extent_name[d] && !strcmp(signature[p].extent_name[d], known[k].name);
+                if (!told) operands[count++] = MT_OPERAND_INTEGER(known[k].name, size_of_name(known[k].name));
+            }
+        }
         if (mt_graph_node(at->g, NULL, step->program, NULL, operands, count, &result, &error) != MT_OK)
             fail_msg("%s, step %d: %s: %s", s->program, i, error.where, error.message);
         if (unnamed) made[made_count].name = unnamed, made[made_count++].tensor = result;

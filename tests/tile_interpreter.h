@@ -159,11 +159,15 @@ static inline cell cast_cell(cell v, const tile_format *from, const tile_format 
 
 /* ---- tensors ---- */
 
-static inline cell load_cell(const tile_format *t, const void *data, int64_t i) {
+typedef struct block_values { const uint8_t *block; float values[1024]; } block_values; /* the block decoded last */
+
+/* `last` may be NULL where there are no blocks. */
+static inline cell load_cell(const tile_format *t, const void *data, int64_t i, block_values *last) {
     if (tile_format_is_block(t)) {
-        float out[1024];
-        tile_format_decode(t, (const uint8_t *)data + i / t->block * (t->bits / 8), out);
-        return (cell){.f = out[i % t->block]};
+        const uint8_t *block = (const uint8_t *)data + i / t->block * (t->bits / 8);
+        if (block != last->block) tile_format_decode(t, block, last->values);
+        last->block = block;
+        return (cell){.f = (double)last->values[i % t->block]};
     }
     if (t->scalar.bits == 64 && t->scalar.kind != TILE_FLOAT) {
         cell c;
@@ -332,9 +336,10 @@ static inline tile evaluate(interpreter *p, const tile_node *n) {
     case TILE_LOAD: {
         const int64_t *offsets = slice_offsets(p, n->access, &n->shape);
         const void *data = p->tensors[p->op->params[n->access->param].ordinal].data;
+        block_values last = {.block = NULL};
         out = tile_new(p, &n->shape, n->type);
         for (int64_t i = 0; i < out.count; i++)
-            if (offsets[i] >= 0) out.cells[i] = load_cell(n->type, data, offsets[i]);
+            if (offsets[i] >= 0) out.cells[i] = load_cell(n->type, data, offsets[i], &last);
             else if (cell_is_float(n->type)) out.cells[i].f = 0;
         return out;
     }
@@ -391,7 +396,7 @@ static inline void execute(interpreter *p, const tile_statement *s) {
                 cell v = tile_broadcast(&value, at, s->shape.rank);
                 if (offsets[i] < 0) continue;
                 if (s->adds) {
-                    const cell old = load_cell(q->type, data, offsets[i]);
+                    const cell old = load_cell(q->type, data, offsets[i], NULL);
                     if (!cell_is_float(q->type)) v.i = wrap_integer(q->type, (int64_t)((uint64_t)v.i + (uint64_t)old.i));
                     else v.f = q->type->scalar.bits == 32 ? (double)(float)(v.f + old.f) : v.f + old.f;
                 }

@@ -33,8 +33,7 @@ typedef struct mt_tokens {
 MT_API void mt_tokens_free(mt_tokens *tokens);
 
 enum {
-    /* Put the beginning-of-sequence token in front, and the end-of-sequence token behind, if the model's file asks for
-       it. */
+    /* Put the beginning-of-sequence token in front, and the end-of-sequence token behind, if the model's file asks. */
     MT_ENCODE_ADD_SPECIAL = 1,
     /* Control tokens written out in the text ("<|im_end|>") become those tokens. Set it for the output of a chat
      * template or a person's raw prompt; without it such text is plain text, which cannot end a turn. */
@@ -72,8 +71,7 @@ MT_API mt_status mt_tokenizer_decode(const mt_tokenizer *t, const int32_t *ids, 
 
 /* Decodes token by token for people to read: what it gives out is always valid UTF-8 and whole characters. The bytes of
  * an unfinished character are held back until the tokens that finish it. What can become no character any more, and
- * what is unfinished at the end, becomes U+FFFD, one for each maximal part of a character (as Python's "replace" does).
- */
+ * what is unfinished at the end, becomes U+FFFD, one for each maximal part of a character (like Python's "replace"). */
 typedef struct mt_detokenizer mt_detokenizer;
 
 /* The tokenizer must outlive it. `flags` as for mt_tokenizer_decode. */
@@ -88,17 +86,16 @@ MT_API mt_status mt_detokenizer_flush(mt_detokenizer *d, const char **text, size
  * The Jinja template in a model's file, which turns a conversation into the text that the model was trained on. A part
  * of Jinja is understood, with the settings of Hugging Face's transformers (trim_blocks, lstrip_blocks); what is
  * outside of it fails with MT_E_UNSUPPORTED and a message that names the construct, its line and its column. Understood
- * are statements  if/elif/else, for (with unpacking, if, else, break, continue), set (also of a namespace's attribute,
- * and as a block), generation, comments, whitespace control; expressions names, attributes, indices, slices, literals
- * (strings, integers, true, false, none, lists, tuples, dicts),
- *               + - * // % ~ == != < <= > >= in, not in, and, or, not, x if y else z;
- *   loop        index, index0, revindex, revindex0, first, last, length, previtem, nextitem;
- *   filters     trim, length, count, upper, lower, capitalize, title, tojson (indent), default, d, first, last, join,
- * list, string, replace, items, safe; tests       defined, undefined, none, string, mapping, iterable, sequence,
- * number, integer, boolean, true, false, odd, even, equalto, eq, callable; methods     of strings: strip, lstrip,
- * rstrip, split, startswith, endswith, upper, lower, capitalize, title, replace, join; of dicts: get, items, keys,
- * values; functions   raise_exception, namespace, range, strftime_now. An unknown filter, test, method or function
- * matters only when it is reached. Upper and lower case follow Unicode's simple mappings, one character for one. */
+ * are statements   if/elif/else, for (with unpacking, if, else, break, continue), set (also of a namespace's attribute,
+ * and as a block), generation, comments, whitespace control; expressions  names, attributes, indices, slices, literals
+ * (strings, integers, true, false, none, lists, tuples, dicts), + - * // % ~ == != < <= > >= in, not in, and, or, not,
+ * x if y else z; loop         index, index0, revindex, revindex0, first, last, length, previtem, nextitem; filters
+ * trim, length, count, upper, lower, capitalize, title, tojson (indent), default, d, first, last, join, list, string,
+ * replace, items, safe; tests        defined, undefined, none, string, mapping, iterable, sequence, number, integer,
+ * boolean, true, false, odd, even, equalto, eq, callable; methods      of strings: strip, lstrip, rstrip, split,
+ * startswith, endswith, upper, lower, capitalize, title, replace, join; of dicts: get, items, keys, values; functions
+ * raise_exception, namespace, range, strftime_now. An unknown filter, test, method or function matters only when it is
+ * reached. Upper and lower case follow Unicode's simple mappings, one character for one. */
 typedef struct mt_template mt_template;
 
 typedef struct mt_message {

@@ -112,7 +112,11 @@ static mt_status take_tensor(apply_tensor *t, const apply_options *o, mt_error *
         memcpy(t->extent, t->data.extent, sizeof t->extent);
         strcpy(t->type, t->data.type);
     }
-    return shape ? take_shape(t, shape, error) : MT_OK;
+    const mt_status status = shape ? take_shape(t, shape, error) : MT_OK;
+    if (status == MT_OK && t->rank && t->rank != t->parameter->rank)
+        return cli_error(error, MT_E_ARGUMENT, name, "the tensor has %d dimensions; the program's has %d", t->rank,
+                         t->parameter->rank);
+    return status;
 }
 
 /* What follows for a tensor from the others. */

@@ -19,7 +19,10 @@
 #define MT_INLINE static inline __attribute__((unused, always_inline))
 /* Before a loop whose iterations do not depend on each other. */
 #if defined __clang__
+#pragma clang diagnostic ignored "-Wunknown-warning-option"
 #pragma clang diagnostic ignored "-Wpass-failed"
+#pragma clang diagnostic ignored "-Wtautological-compare"
+#pragma clang diagnostic ignored "-Wbitwise-instead-of-logical"
 #define MT_VECTORISE _Pragma("clang loop vectorize(assume_safety)")
 #else
 #define MT_VECTORISE _Pragma("GCC ivdep")

@@ -35,7 +35,7 @@ MT_INLINE mt_vec mt_vfma(mt_vec a, mt_vec b, mt_vec c) {
 #elif MT_LANES == 8 && defined __FMA__
     return (mt_vec)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
 #else
-    mt_vec v;
+    mt_vec v = {0};
     for (int l = 0; l < MT_LANES; l++) v[l] = mt_fma(a[l], b[l], c[l]);
     return v;
 #endif
@@ -48,7 +48,7 @@ MT_INLINE mt_ivec mt_load_u8(const uint8_t *p) {
 #elif MT_LANES == 8
     return (mt_ivec)_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p));
 #else
-    mt_ivec v;
+    mt_ivec v = {0};
     for (int l = 0; l < MT_LANES; l++) v[l] = p[l];
     return v;
 #endif
@@ -59,7 +59,7 @@ MT_INLINE mt_ivec mt_load_i8(const uint8_t *p) {
 #elif MT_LANES == 8
     return (mt_ivec)_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p));
 #else
-    mt_ivec v;
+    mt_ivec v = {0};
     for (int l = 0; l < MT_LANES; l++) v[l] = (int8_t)p[l];
     return v;
 #endif
@@ -70,14 +70,14 @@ MT_INLINE mt_ivec mt_load_u16(const uint8_t *p) {
 #elif MT_LANES == 8
     return (mt_ivec)_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p));
 #else
-    mt_ivec v;
+    mt_ivec v = {0};
     for (int l = 0; l < MT_LANES; l++) v[l] = mt_get16(p + 2 * l);
     return v;
 #endif
 }
 /* l, l + 1, ... */
 MT_INLINE mt_ivec mt_lane(int l) {
-    mt_ivec v;
+    mt_ivec v = {0};
     for (int i = 0; i < MT_LANES; i++) v[i] = l + i;
     return v;
 }
@@ -121,7 +121,7 @@ MT_INLINE mt_vec mt_load_f16(const uint8_t *p) {
 #elif MT_LANES == 8 && defined __F16C__
     return (mt_vec)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p));
 #else
-    mt_vec v;
+    mt_vec v = {0};
     for (int l = 0; l < MT_LANES; l++) v[l] = mt_f32_from_f16(mt_get16(p + 2 * l));
     return v;
 #endif
@@ -392,15 +392,18 @@ static __attribute__((unused, noinline)) void mt_dot_nt_many(float *c, int64_t c
             for (int r = 0; r < rows; r++)
                 codec->span(b->data, b->first + (row + r) * b->stride, k, k + depth, b->column_low, b->column_high, panel + r * MT_DEPTH);
             for (int r = rows; r & 3; r++) __builtin_memset(panel + r * MT_DEPTH, 0, (size_t)depth * sizeof(float));
-            int64_t i = 0;
-            for (; i + 4 <= m; i += 4)
-                for (int r = 0; r < rows; r += 4)
-                    mt_tile_nt(c + i * c_stride + row + r, c_stride, rows - r < 4 ? rows - r : 4, a + i * a_stride + k, a_stride,
-                               panel + r * MT_DEPTH, depth, lanes + i * MT_ROWS + r, first, last, 4);
-            for (; i < m; i++)
-                for (int r = 0; r < rows; r += 4)
-                    mt_tile_nt(c + i * c_stride + row + r, c_stride, rows - r < 4 ? rows - r : 4, a + i * a_stride + k, a_stride,
-                               panel + r * MT_DEPTH, depth, lanes + i * MT_ROWS + r, first, last, 1);
+            for (int64_t i = 0, step; i < m; i += step) {
+                step = m - i >= 4 ? 4 : m - i >= 2 ? 2 : 1;
+                for (int r = 0; r < rows; r += 4) {
+                    float *to = c + i * c_stride + row + r;
+                    const float *x = a + i * a_stride + k, *y = panel + r * MT_DEPTH;
+                    mt_vec *kept = lanes + i * MT_ROWS + r;
+                    const int columns = rows - r < 4 ? rows - r : 4;
+                    if (step == 4) mt_tile_nt(to, c_stride, columns, x, a_stride, y, depth, kept, first, last, 4);
+                    else if (step == 2) mt_tile_nt(to, c_stride, columns, x, a_stride, y, depth, kept, first, last, 2);
+                    else mt_tile_nt(to, c_stride, columns, x, a_stride, y, depth, kept, first, last, 1);
+                }
+            }
         }
     }
 }

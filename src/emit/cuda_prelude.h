@@ -51,6 +51,26 @@ MT_DEVICE void mt_mma_f16(float *d, uint32_t a0, uint32_t a1, uint32_t a2, uint3
                  : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 
+/* ---- bits, conversions, lanes ---- */
+
+MT_DEVICE float mt_float(uint32_t bits) { return __uint_as_float(bits); }
+MT_DEVICE uint32_t mt_bits(float f) { return __float_as_uint(f); }
+MT_DEVICE uint64_t mt_bits64(double f) { return (uint64_t)__double_as_longlong(f); }
+/* Sums and products that are not to be fused into one operation. */
+MT_DEVICE float mt_add_rounded(float a, float b) { return __fadd_rn(a, b); }
+MT_DEVICE float mt_mul_rounded(float a, float b) { return __fmul_rn(a, b); }
+
+MT_DEVICE float mt_f32_from_bf16(uint32_t code) { return __uint_as_float(code << 16); }
+MT_DEVICE uint32_t mt_bf16_from_f32(float x) { uint16_t c; asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(c) : "f"(x)); return c; }
+MT_DEVICE float mt_f32_from_f16(uint32_t code) { float x; asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"((uint16_t)code)); return x; }
+MT_DEVICE uint32_t mt_f16_from_f32(float x) { uint16_t c; asm("cvt.rn.f16.f32 %0, %1;" : "=h"(c) : "f"(x)); return c; }
+/* Two at once; the first one is in the low half. */
+MT_DEVICE uint32_t mt_bf16_pair(float a, float b) { uint32_t c; asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(c) : "f"(b), "f"(a)); return c; }
+MT_DEVICE uint32_t mt_f16_pair(float a, float b) { uint32_t c; asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(c) : "f"(b), "f"(a)); return c; }
+
+/* The value of the lane whose number differs in these bits. All lanes take part. */
+template <typename T> MT_DEVICE T mt_shuffle_xor(T v, int lanes) { return __shfl_xor_sync(0xffffffffu, v, lanes); }
+
 /* ---- the CTA ---- */
 
 typedef struct mt_slot { /* a decoded instruction in shared memory */
@@ -103,6 +123,12 @@ MT_DEVICE bool mt_hopeless(mt_context *c, uint64_t start, uint32_t reason, uint3
     mt_give_up(c->launch->failure, &c->cta->stop, others ? (uint32_t)CUDA_NO_FAILURE : reason, (uint32_t)c->role,
                c->slot ? c->slot->number : 0xffffffffu, barrier, expected, actual, c->epoch);
     return true;
+}
+
+/* The instruction has an opcode that the program has no op for. */
+MT_DEVICE void mt_refuse(mt_context *c) {
+    c->stopped = true;
+    mt_give_up(c->launch->failure, &c->cta->stop, CUDA_BAD_OPCODE, (uint32_t)c->role, c->slot->number, 0, 0, c->slot->instruction.opcode, c->epoch);
 }
 
 /* Waits for a phase of an mbarrier. False: give up. */

@@ -6,7 +6,6 @@
  * is spelled out lane by lane. The chunk is then one expression of vectors, in the order of operations of the declaration;
  * a product and a sum are fused only where the product is exact, which counting significant bits shows. */
 #include "emit/emit_internal.h"
-#include "tile/format.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -141,6 +140,13 @@ static int significant_bits(const decoder *d, const tile_node *n) {
 static bool is_exact_product(const decoder *d, const tile_node *n) {
     return n->kind == TILE_ELEMENTWISE && n->op == TILE_MUL && is_float(n) && significant_bits(d, n) <= 24;
 }
+
+bool emit_is_exact_product(const tile_format *f, const tile_node *n) {
+    const decoder d = {.format = f};
+    return is_exact_product(&d, n);
+}
+bool emit_has_field(const tile_node *n) { return has_field(n); }
+format_value emit_known_value(const tile_node *n, int i) { return known_value(n, i); }
 
 /* ---- scalars ---- */
 

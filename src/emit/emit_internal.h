@@ -21,6 +21,7 @@
 #define EMIT_INTERNAL_H
 
 #include "emit/emit.h"
+#include "tile/format.h"
 
 /* A limit: only the first `factor` * n elements of a dimension are needed, n being how much of a stored slice is in range.
  * id 0: all are. */
@@ -173,7 +174,7 @@ const char *emit_literal(arena *a, const tile_node *n);
 const char *emit_cast(arena *a, const char *value, const tile_format *from, const tile_format *to);
 const char *emit_operate(emit *e, const tile_node *n, const char *a, const char *b);
 bool emit_is_float(const tile_format *t, int bits);
-bool emit_is_name(const char *expression);                   /* a name or a literal without sign */
+bool emit_is_name(const char *expression);                   /* a name or an integer */
 const char *emit_bare(arena *a, const char *expression);     /* without parentheses around all of it */
 
 /* emit_expr.c -------------------------------------------------------------------------------------------------------- */
@@ -238,5 +239,9 @@ bool emit_fused(emit *e, const tile_statement *s);
 
 /* The C name of the mt_codec of a format, which is added to the unit. */
 const char *emit_codec_of(emit *e, const tile_format *f);
+/* The product is exact in f32, so that it may be fused with a sum. */
+bool emit_is_exact_product(const tile_format *f, const tile_node *n);
+bool emit_has_field(const tile_node *n);
+format_value emit_known_value(const tile_node *n, int i); /* of a node without fields, for element i */
 
 #endif

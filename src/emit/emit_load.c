@@ -44,7 +44,7 @@ const char *emit_extent(emit *e, const tile_access *access, int d) {
 typedef struct coordinate {
     const tile_access *access;
     int dimension;
-    const char *start;  /* NULL: 0; a name or a literal */
+    const char *start;  /* NULL: 0 */
     bool proven;        /* in range */
     emit_index at;      /* within the item */
     int level;
@@ -69,7 +69,7 @@ static coordinate coordinate_of(emit_nest *x, const tile_access *access, int d, 
     }
     if (item->kind == TILE_ITEM_RANGE) c.at = *at;
     c.level = emit_index_level(&c.at);
-    if (item->start->kind != TILE_CONST || item->start->value.i != 0) c.start = scalar_atom(x, emit_scalar(e, item->start), access->param);
+    if (item->start->kind != TILE_CONST || item->start->value.i != 0) c.start = emit_scalar(e, item->start);
     int64_t low, high, first, last;
     emit_index_range(x, &c.at, item->size, &first, &last);
     c.proven = !item->limit && extent->kind == TILE_CONST && emit_range(e, item->start, &low, &high) && low + first >= 0 &&
@@ -81,12 +81,17 @@ static const char *extent_of(emit_nest *x, const coordinate *c) {
     return scalar_atom(x, emit_extent(x->e, c->access, c->dimension), c->access->param);
 }
 
+/* Where the item begins, as a name or a literal. */
+static const char *start_of(emit_nest *x, const coordinate *c) {
+    return c->start ? scalar_atom(x, c->start, c->access->param) : "0";
+}
+
 static bool is_zero(const coordinate *c) { return !c->start && c->at.loop < 0 && !c->at.text && !c->at.offset; }
 
-static const char *coordinate_text(const emit_nest *x, const coordinate *c) {
+static const char *coordinate_text(emit_nest *x, const coordinate *c) {
     const bool bare = c->at.loop < 0 && !c->at.text && !c->at.offset;
     if (!c->start) return emit_index_text(x, &c->at);
-    return bare ? c->start : arena_printf(x->e->memory, "(%s + %s)", c->start, emit_bare(x->e->memory, emit_index_text(x, &c->at)));
+    return bare ? start_of(x, c) : arena_printf(x->e->memory, "(%s + %s)", start_of(x, c), emit_bare(x->e->memory, emit_index_text(x, &c->at)));
 }
 
 /* The sum of coordinates times strides over dimensions [0, count), "0" when there is none. */
@@ -124,7 +129,7 @@ static emit_value row_of(emit_nest *x, const tile_node *n, const coordinate *c, 
     const int last = n->access->rank - 1;
     const coordinate *along = &c[last];
     const char *tensor = tensor_name(e, n->access->param), *offset = offset_text(x, tensor, c, last), *valid = check_text(x, c, last);
-    const char *type = memory_type(t), *start = along->start ? along->start : "0", *name;
+    const char *type = memory_type(t), *start = start_of(x, along), *name;
     /* As many elements as the loop takes. */
     const bool affine = along->at.loop >= 0 && !along->at.text;
     const emit_loop *loop = affine ? &x->loop[along->at.loop] : NULL;
@@ -137,7 +142,7 @@ static emit_value row_of(emit_nest *x, const tile_node *n, const coordinate *c, 
     name = emit_invent(e, tensor);
     if (direct) {
         const char *shift = strcmp(offset, "0") ? arena_printf(m, " + %s", offset) : "";
-        if (along->start) shift = arena_printf(m, "%s + %s", shift, along->start);
+        if (along->start) shift = arena_printf(m, "%s + %s", shift, start);
         emit_nest_line(x, level, "const %s *%s = (const %s *)%s->data%s;", type, name, type, tensor, shift);
     } else {
         if (!valid) valid = "1";
@@ -168,6 +173,16 @@ static const char *held(arena *m, const tile_format *t, const char *element) {
     return element;
 }
 
+/* The position within the row depends on a deeper loop than the row. (An indirect index depends on no deeper loop than its position.) */
+static bool is_row(const tile_access *access, const emit_index *at) {
+    int others = -1, level = -1;
+    for (int d = 0, i = 0; d < access->rank; d++) {
+        level = access->item[d].kind == TILE_ITEM_POINT ? -1 : emit_index_level(&at[i++]);
+        if (d < access->rank - 1) others = max_level(others, level);
+    }
+    return access->item[access->rank - 1].kind == TILE_ITEM_RANGE && level > others;
+}
+
 emit_value emit_load(emit_nest *x, const tile_node *n, const emit_index *at) {
     emit *e = x->e;
     arena *m = e->memory;
@@ -177,22 +192,22 @@ emit_value emit_load(emit_nest *x, const tile_node *n, const emit_index *at) {
     coordinate c[TILE_RANK];
     int others = -1, i = 0;
     bool proven = true;
+    if (tile_format_is_block(t) && !is_row(access, at)) { /* decode the slice as a whole first */
+        emit_limit limits[TILE_RANK];
+        emit_index_limits(x, n->shape.rank, at, limits);
+        const emit_array array = emit_materialise(e, n, limits);
+        return emit_array_element(x, &array, at);
+    }
     for (int d = 0; d <= last; d++) {
         c[d] = coordinate_of(x, access, d, access->item[d].kind == TILE_ITEM_POINT ? NULL : &at[i]);
         i += access->item[d].kind != TILE_ITEM_POINT;
         if (d < last) others = max_level(others, c[d].level);
         proven &= c[d].proven;
     }
-    if (access->item[last].kind == TILE_ITEM_RANGE && c[last].level > others && (proven || !is_e8m0(t))) {
+    if (is_row(access, at) && (proven || !is_e8m0(t))) {
         const emit_value row = row_of(x, n, c, others);
         const char *element = arena_printf(m, "%s[%s]", row.text, emit_bare(m, emit_index_text(x, &c[last].at)));
         return (emit_value){held(m, t, element), c[last].level, false};
-    }
-    if (tile_format_is_block(t)) { /* single elements of blocks: decode the slice first */
-        emit_limit limits[TILE_RANK];
-        emit_index_limits(x, n->shape.rank, at, limits);
-        const emit_array array = emit_materialise(e, n, limits);
-        return emit_array_element(x, &array, at);
     }
     const char *tensor = tensor_name(e, access->param), *check = check_text(x, c, last + 1);
     const char *offset = offset_text(x, tensor, c, last);
@@ -222,11 +237,11 @@ const char *emit_slice(emit *e, const tile_access *access, int row, int64_t rows
     const char *part[2];
     for (int i = 0; i < 2; i++) {
         const int d = i ? last : row;
-        const char *start = c[d].start ? c[d].start : "0", *extent = extent_of(&x, &c[d]);
+        const char *start = start_of(&x, &c[d]), *extent = extent_of(&x, &c[d]);
         part[i] = arena_printf(m, "mt_part_of(1, %s, %s, %" PRId64 ")", start, extent, i ? columns : rows);
     }
     const char *first = offset_text(&x, tensor, c, last);
-    if (c[last].start) first = arena_printf(m, "%s + %s", first, c[last].start);
+    if (c[last].start) first = arena_printf(m, "%s + %s", first, start_of(&x, &c[last]));
     emit_print(e, "const mt_slice %s = mt_slice_of(%s->data, %s, %s, %s->stride[%d],", name, tensor, valid ? valid : "1", first, tensor, row);
     emit_print(e, "                                %s, %s);", part[0], part[1]);
     return name;
@@ -251,7 +266,7 @@ static const char *store_body(emit_nest *x, const emit_index *at, const void *co
         c[d] = coordinate_of(x, access, d, item->kind == TILE_ITEM_POINT ? NULL : &at[i]);
         i += item->kind != TILE_ITEM_POINT;
         if (d < last) others = max_level(others, c[d].level);
-        if (item->kind == TILE_ITEM_GATHER) emit_nest_line(x, c[d].level, "if (!mt_in(%s, %s)) continue;", c[d].start, extent_of(x, &c[d]));
+        if (item->kind == TILE_ITEM_GATHER) emit_nest_line(x, c[d].level, "if (!mt_in(%s, %s)) continue;", start_of(x, &c[d]), extent_of(x, &c[d]));
     }
     emit_index below[TILE_RANK];
     for (int d = 0; d < n->shape.rank; d++) {
@@ -267,10 +282,10 @@ static const char *store_body(emit_nest *x, const emit_index *at, const void *co
     }
     const char *type = memory_type(t);
     if (others < c[last].level) {
-        const char *start = c[last].start && access->item[last].kind != TILE_ITEM_GATHER ? arena_printf(m, " + %s", c[last].start) : "";
+        const char *start = c[last].start && access->item[last].kind != TILE_ITEM_GATHER ? arena_printf(m, " + %s", start_of(x, &c[last])) : "";
         const char *name = emit_invent(e, tensor);
         emit_nest_line(x, others, "%s *%s = (%s *)%s->data + %s%s;", type, name, type, tensor, offset, start);
-        place = arena_printf(m, "%s[%s]", name, access->item[last].kind == TILE_ITEM_GATHER ? c[last].start : emit_index_text(x, &c[last].at));
+        place = arena_printf(m, "%s[%s]", name, access->item[last].kind == TILE_ITEM_GATHER ? start_of(x, &c[last]) : emit_index_text(x, &c[last].at));
     } else
         place = arena_printf(m, "((%s *)%s->data)[%s + %s]", type, tensor, offset, coordinate_text(x, &c[last]));
     return arena_printf(m, "%s %s %s;", place, s->s->adds ? "+=" : "=", emit_bare(m, v.text));
@@ -303,7 +318,7 @@ void emit_store(emit *e, const tile_statement *s) {
     emit_nest x = {.e = e, .inner = -1};
     emit_loop loops[TILE_RANK];
     const char *valid = NULL;
-    bool gathers_last = false;
+    bool scatters = false; /* the innermost loop may write to one place twice */
     int rank = 0;
     for (int d = 0; d < access->rank; d++) {
         const tile_item *item = &access->item[d];
@@ -315,7 +330,7 @@ void emit_store(emit *e, const tile_statement *s) {
             continue;
         }
         loops[rank] = emit_loop_of(e, item->size, (emit_limit){0, 1});
-        gathers_last |= item->kind == TILE_ITEM_GATHER;
+        if (item->size > 1) scatters = item->kind == TILE_ITEM_GATHER;
         if (item->kind == TILE_ITEM_GATHER && item->size == 1) loops[rank].low = "0L"; /* a loop, to leave with continue */
         if (item->kind == TILE_ITEM_RANGE) {
             const tile_node *extent = e->op->params[access->param].extent[d];
@@ -344,7 +359,7 @@ void emit_store(emit *e, const tile_statement *s) {
         emit_print(e, "if (%s) {", valid);
         e->indent++;
     }
-    emit_each(e, s->value, rank, loops, !gathers_last, store_body, &context);
+    emit_each(e, s->value, rank, loops, !scatters && !is_packed(e->op->params[access->param].type), store_body, &context);
     if (valid) {
         e->indent--;
         emit_print(e, "}");

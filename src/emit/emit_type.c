@@ -11,6 +11,8 @@ bool emit_is_float(const tile_format *t, int bits) { return t->scalar.kind == TI
 bool emit_is_name(const char *expression) {
     const char *c = expression;
     while (isalnum((unsigned char)*c) || *c == '_') c++;
+    if (*c && !strncmp(expression, "(-", 2)) /* a negative literal */
+        for (c = expression + 2; isdigit((unsigned char)*c) || (*c == ')' && !c[1]);) c++;
     return !*c;
 }
 
@@ -37,7 +39,7 @@ const char *emit_c_type(const tile_format *t) {
     switch (class_of(t)) {
     case CLASS_F32: return "float";
     case CLASS_F64: return "double";
-    case CLASS_SMALL: return t->scalar.bits <= 8 ? "uint8_t" : "uint16_t";
+    case CLASS_SMALL: return t->scalar.bits <= 8 && !t->scalar.is_unsigned ? "uint8_t" : "uint16_t"; /* e8m0 has one code more */
     case CLASS_BOOL: return "uint8_t";
     default:
         if (t->scalar.kind == TILE_INT)
@@ -107,7 +109,7 @@ static const char *to_small(arena *a, const char *v, const tile_format *from, co
 }
 
 /* The limits of an integer type or bool. */
-static int64_t lowest(tile_scalar t) { return t.kind == TILE_INT ? -((int64_t)1 << (t.bits - 1)) : 0; }
+static int64_t lowest(tile_scalar t) { return t.kind != TILE_INT ? 0 : t.bits == 64 ? INT64_MIN : -((int64_t)1 << (t.bits - 1)); }
 static int64_t highest(tile_scalar t) {
     if (t.kind == TILE_BOOL) return 1;
     return t.kind == TILE_INT ? (t.bits == 64 ? INT64_MAX : ((int64_t)1 << (t.bits - 1)) - 1)

@@ -96,7 +96,8 @@ mt_status mt_graph_transpose(mt_graph *g, mt_tensor t, int first, int second, mt
 }
 
 /* Walks old and new extents from the right in groups of equal products. A group of one old and one new dimension keeps its base; inside a group
- * that splits or merges, the old dimensions must lie together in memory, and the schedule sees the group's whole range. */
+ * that splits or merges, the old dimensions must lie together in memory, and the schedule sees the group's whole range. Extents of 1 that only one
+ * side has come and go outside of groups. */
 mt_status mt_graph_reshape(mt_graph *g, mt_tensor t, int rank, const int64_t *extent, mt_tensor *out, mt_error *error) {
     graph_view v;
     const graph_tensor *tensor;
@@ -109,6 +110,16 @@ mt_status mt_graph_reshape(mt_graph *g, mt_tensor t, int rank, const int64_t *ex
     n.rank = rank;
     int old = v.rank - 1, new = rank - 1;
     while (new >= 0 || old >= 0) {
+        const bool old_one = old >= 0 && v.extent[old] == 1, new_one = new >= 0 && extent[new] == 1;
+        if (old_one && !new_one) {
+            old--;
+            continue;
+        }
+        if (new_one && !old_one) {
+            n.extent[new] = 1, n.stride[new] = new + 1 < rank ? n.stride[new + 1] * n.extent[new + 1] : 1, n.live[new] = -1, n.base[new] = -1;
+            new--;
+            continue;
+        }
         const int old_last = old, new_last = new;
         int64_t have = old >= 0 ? v.extent[old] : 1, want = new >= 0 ? extent[new] : 1;
         while (have != want) {

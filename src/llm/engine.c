@@ -28,8 +28,9 @@ static mt_status load(mt_engine *e, loaded *l, mt_machine *machine, const mt_eng
     void *memory;
     size_t bytes;
     const char *machine_name = mt_machine_name(machine);
-    const mt_step step = {.rows = rows, .context = e->context, .all_logits = o->all_logits, .cache = o->cache,
-                          .products = o->products ? o->products : strncmp(machine_name, "cuda", 4) ? NULL : "bf16"};
+    const bool gpu = !strncmp(machine_name, "cuda", 4);
+    const mt_step step = {.rows = rows, .context = e->context, .all_logits = o->all_logits, .cache = o->cache || !gpu ? o->cache : "f16",
+                          .products = o->products || !gpu ? o->products : "bf16"};
     const mt_target target = {.machine = machine_name, .processors = mt_machine_processors(machine), .placement = o->placement, .no_fusion = o->no_fusion};
     l->rows = rows;
     mt_status status = mt_model_graph(e->model, &step, &g, error);

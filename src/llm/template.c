@@ -388,18 +388,19 @@ static flow execute_for(run *r, const template_node *n) {
     const int64_t count = (int64_t)all.count;
     for (int64_t i = 0; i < count && f != BREAK; i++) {
         enter_scope(r, n); /* what the body sets is gone in the next round */
-        const struct { const char *name; value v;
-        } facts[] = {{"index", integer(i + 1)},
-                     {"index0", integer(i)},
-                     {"revindex", integer(count - i)},
-                     {"revindex0", integer(count - i - 1)},
-                     {"first", boolean(i == 0)},
-                     {"last", boolean(i == count - 1)},
-                     {"length", integer(count)},
-                     {"previtem", i ? all.items[i - 1] : nothing(UNDEFINED)},
-                     {"nextitem", i < count - 1 ? all.items[i + 1] : nothing(UNDEFINED)}};
+        const pair facts[] = {
+            {c_string("index"), integer(i + 1)},
+            {c_string("index0"), integer(i)},
+            {c_string("revindex"), integer(count - i)},
+            {c_string("revindex0"), integer(count - i - 1)},
+            {c_string("first"), boolean(i == 0)},
+            {c_string("last"), boolean(i == count - 1)},
+            {c_string("length"), integer(count)},
+            {c_string("previtem"), i ? all.items[i - 1] : nothing(UNDEFINED)},
+            {c_string("nextitem"), i < count - 1 ? all.items[i + 1] : nothing(UNDEFINED)},
+        };
         value loop = {NAMESPACE, 0, {.dict = run_alloc(r, n, sizeof(dict))}};
-        for (size_t k = 0; k < COUNT_OF(facts); k++) dict_put(r, n, loop.dict, c_string(facts[k].name), facts[k].v);
+        for (size_t k = 0; k < COUNT_OF(facts); k++) dict_put(r, n, loop.dict, facts[k].key, facts[k].value);
         dict_put(r, n, &r->scope->names, c_string("loop"), loop);
         unpack(r, n, all.items[i]);
         f = execute(r, n->body);

@@ -1,7 +1,6 @@
 /* Making a tokenizer from what a model's file says, and asking it about its tokens. See tokenizer.h for the whole way.
  *
- * The file is not trusted: everything is checked here, so that encoding and decoding need no checks but that of an id.
- */
+ * The file is not trusted: everything is checked here, so that encoding and decoding check nothing but ids. */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 #include <stdlib.h>

@@ -63,8 +63,7 @@ static int character_length(unsigned char first) {
     return first < 0x80 ? 1 : first < 0xC2 ? 0 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : first < 0xF5 ? 4 : 0;
 }
 
-/* Whether `byte` may follow what is held. The second byte decides about overlong forms, surrogates and the last plane.
- */
+/* Whether `byte` may follow what is held. The second byte decides about overlong forms, surrogates, the last plane. */
 static bool continues(const mt_detokenizer *d, unsigned char byte) {
     const unsigned char first = d->held[0];
     unsigned char low = 0x80, high = 0xBF;

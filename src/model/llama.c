@@ -7,6 +7,7 @@
  * derived tensor, `rope.frequencies`. */
 #include "model/model.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 
@@ -52,6 +53,46 @@ static const char *layer_name(char name[NAME_BYTES], int64_t layer, const char *
     return name;
 }
 
+static bool is_layer_part(const char *part) {
+    static const char *const norms[] = {"attn_norm", "ffn_norm"};
+    static const char *const products[] = {"attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"};
+    const size_t stem = strcspn(part, ".");
+    const bool is_weight = !strcmp(part + stem, ".weight"), is_bias = !strcmp(part + stem, ".bias");
+    for (size_t i = 0; i < COUNT_OF(norms); i++)
+        if (is_weight && strlen(norms[i]) == stem && !memcmp(norms[i], part, stem)) return true;
+    for (size_t i = 0; i < COUNT_OF(products); i++)
+        if ((is_weight || is_bias) && strlen(products[i]) == stem && !memcmp(products[i], part, stem)) return true;
+    return false;
+}
+
+/* A tensor that no step would read, or a scale that no step would apply, belongs to a variant that has no code: its answers would be wrong. */
+static mt_status check_all_is_known(const mt_model *m, mt_error *error) {
+    static const char *const whole[] = {"token_embd.weight", "output_norm.weight", "output.weight", "rope_freqs.weight"};
+    static const char *const scales[] = {"attention.clamp_kqv", "attention.scale", "embedding_scale", "residual_scale", "logit_scale"};
+    char what[NAME_BYTES];
+    size_t count;
+    const gguf_tensor *tensors = gguf_tensors(m->file, &count);
+    for (size_t t = 0; t < count; t++) {
+        int64_t layer = -1;
+        int stem = 0;
+        bool known = sscanf(tensors[t].name, "blk.%5" SCNd64 ".%n", &layer, &stem) == 1 && stem && layer >= 0 && layer < m->info.layers &&
+                     is_layer_part(tensors[t].name + stem) && !strcmp(tensors[t].name, layer_name(what, layer, tensors[t].name + stem));
+        for (size_t i = 0; i < COUNT_OF(whole); i++) known |= !strcmp(tensors[t].name, whole[i]);
+        if (known) continue;
+        snprintf(what, sizeof what, "a tensor '%.80s' in a model of this architecture", tensors[t].name);
+        return unsupported(m, what, error);
+    }
+    for (size_t i = 0; i < COUNT_OF(scales); i++) {
+        double scale = 0;
+        const mt_status status = model_get_f64(m, scales[i], false, &scale, error);
+        if (status != MT_OK) return status;
+        if (scale == 0) continue;
+        snprintf(what, sizeof what, "'llama.%s'", scales[i]);
+        return unsupported(m, what, error);
+    }
+    return MT_OK;
+}
+
 static mt_status llama_open(mt_model *m, mt_error *error) {
     mt_model_info *i = &m->info;
     int64_t experts = 0, key_length = 0, value_length = 0, rope = 0, window = 0;
@@ -81,6 +122,7 @@ static mt_status llama_open(mt_model *m, mt_error *error) {
     if (value_length && value_length != i->head_dim) return unsupported(m, "values of another length than keys", error);
     if (rope && rope != i->head_dim) return unsupported(m, "rotary embedding of a part of each head", error);
     if (window && window < i->context) return unsupported(m, "sliding-window attention", error);
+    if ((status = check_all_is_known(m, error)) != MT_OK) return status;
     const gguf_tensor *table = gguf_find_tensor(m->file, "token_embd.weight");
     if (!table || table->rank != 2) return error_set(error, MT_E_FORMAT, gguf_name(m->file), "tensor 'token_embd.weight' is missing or no matrix");
     i->vocab = table->extent[0];
@@ -154,7 +196,7 @@ static mt_tensor cache(builder *b, const mt_step *step, int64_t layer, char kind
     char name[NAME_BYTES];
     snprintf(name, sizeof name, "cache.%c.%lld", kind, (long long)layer);
     if (b->status == MT_OK)
-        b->status = mt_graph_tensor(b->g, MT_STATE, name, step->cache ? step->cache : "f16", 3,
+        b->status = mt_graph_tensor(b->g, MT_STATE, name, step->cache ? step->cache : "f32", 3,
                                     (int64_t[]){step->context, b->i->kv_heads, b->i->head_dim}, &t, b->error);
     return t;
 }

@@ -77,11 +77,13 @@ mt_status mt_model_open(mt_model **out, const char *path, mt_error *error) {
     *out = NULL;
     arena *memory = arena_new();
     mt_model *m = memory ? ARENA_NEW(memory, mt_model) : NULL;
-    if (!m) {
+    model_tokenizer *tokenizer = m ? ARENA_NEW(memory, model_tokenizer) : NULL;
+    if (!tokenizer || pthread_mutex_init(&tokenizer->lock, NULL)) {
         arena_free(memory);
         return error_set(error, MT_E_MEMORY, path, "no memory for a model");
     }
     m->memory = memory;
+    m->tokenizer = tokenizer;
     struct open_call call = {m, error, gguf_open(&m->file, path, error)};
     if (call.status == MT_OK && !arena_protect(memory, open_body, &call)) call.status = error_set(error, MT_E_MEMORY, path, "no memory for a model");
     if (call.status == MT_OK) *out = m;
@@ -91,6 +93,8 @@ mt_status mt_model_open(mt_model **out, const char *path, mt_error *error) {
 
 void mt_model_close(mt_model *m) {
     if (!m) return;
+    tokenizer_free(m->tokenizer->made);
+    pthread_mutex_destroy(&m->tokenizer->lock);
     gguf_close(m->file);
     arena_free(m->memory);
 }
@@ -266,11 +270,16 @@ static void tokenizer_body(void *context) {
 }
 
 mt_status mt_model_tokenizer(const mt_model *m, mt_tokenizer **out, mt_error *error) {
-    *out = NULL;
-    struct tokenizer_call call = {.m = m, .memory = arena_new(), .error = error, .status = MT_OK};
-    if (!call.memory || !arena_protect(call.memory, tokenizer_body, &call)) call.status = error_set(error, MT_E_MEMORY, NULL, "no memory for the vocabulary");
-    arena_free(call.memory);
-    *out = call.out;
+    struct tokenizer_call call = {.m = m, .error = error, .status = MT_OK};
+    pthread_mutex_lock(&m->tokenizer->lock);
+    if (!m->tokenizer->made) {
+        call.memory = arena_new();
+        if (!call.memory || !arena_protect(call.memory, tokenizer_body, &call)) call.status = error_set(error, MT_E_MEMORY, NULL, "no memory for the vocabulary");
+        arena_free(call.memory);
+        m->tokenizer->made = call.out;
+    }
+    *out = m->tokenizer->made;
+    pthread_mutex_unlock(&m->tokenizer->lock);
     return call.status;
 }
 

@@ -3,6 +3,8 @@
 #ifndef MODEL_MODEL_H
 #define MODEL_MODEL_H
 
+#include <pthread.h>
+
 #include "model/gguf.h"
 #include "monotile/model.h"
 
@@ -21,6 +23,11 @@ typedef struct model_derived { /* a tensor made at load: it is bound by name lik
     size_t bytes;
 } model_derived;
 
+typedef struct model_tokenizer { /* made when it is first asked for */
+    pthread_mutex_t lock;
+    mt_tokenizer *made;
+} model_tokenizer;
+
 struct mt_model {
     arena *memory;
     gguf *file;
@@ -30,6 +37,7 @@ struct mt_model {
     const char *output;            /* the tensor of the output layer: its own, or the embedding table */
     model_derived *derived;
     size_t derived_count, derived_capacity;
+    model_tokenizer *tokenizer;
 };
 
 /* A hyperparameter "<architecture>.<name>". *out keeps its value when the key is absent and `required` is false. */

@@ -270,7 +270,9 @@ static mt_status bind_constants(binding *b) {
     for (const ast_constant *k = c->tile->constants; k; k = k->next) {
         const tile_constant *given = find_given(b, k->name);
         const bool type = is_type_constant(c, k);
-        if (given && (given->type ? k->value && !type : type))
+        const bool mistaken = given && (given->type ? k->value && !type : type);
+        if (mistaken && c->report.count) return MT_E_SYNTAX; /* which may be why */
+        if (mistaken)
             return error_set(b->error, MT_E_ARGUMENT, c->tile->name,
                              "constant %s of tile program %s is %s, but %s was given", k->name, c->tile->name,
                              type ? "a type" : "an integer", given->type ? given->type->name : "an integer");

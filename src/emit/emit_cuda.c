@@ -1,0 +1,113 @@
+/* The unit: the pasted files in their order, the ops' functions, and the switches over opcodes that the interpreter calls. */
+#include "emit/emit_cuda_internal.h"
+
+#include "base/embed.h"
+#include "program/instruction.h"
+
+#include "emit/cuda_abi.h"
+
+#include <stdio.h>
+
+extern const struct embedded_file emit_files[], program_files[];
+
+_Static_assert((int)ROLE_WARPS == (int)CUDA_WARPS && (int)ROLE_PAGE == (int)CUDA_PAGE, "the lowering and the kernel have one shape");
+
+int64_t emit_cuda_band(const tile_format *f, int64_t columns) { return role_band(f, columns); }
+int64_t emit_cuda_bytes(emit_layout layout, const tile_format *f, int64_t rows, int64_t columns) { return role_layout_bytes(layout, f, rows, columns); }
+emit_layout emit_cuda_wish(const tile_op *op, int tensor) { return role_wish(op, tensor); }
+
+void cuda_unsupported(cuda_emit *e, int line, const char *what) {
+    if (e->unit->status) return;
+    char where[256];
+    snprintf(where, sizeof where, "%.200s:%d", e->r->source->path, line);
+    e->unit->status = error_set(e->unit->error, MT_E_UNSUPPORTED, where, "Op '%s': there is no GPU code for %s.", e->r->source->name, what);
+}
+
+static const char *file_text(const struct embedded_file *files, const char *name) {
+    for (const struct embedded_file *f = files; f->name; f++)
+        if (!strcmp(f->name, name)) return f->text;
+    return "";
+}
+
+static void print_switch(text *out, const char *role, role_op *const *lowered, char (*names)[320], size_t count, bool loader) {
+    text_printf(out, "\nMT_DEVICE void mt_op_%s(mt_context *mt) {\n    switch (mt->slot->instruction.opcode) {\n", role);
+    for (size_t i = 0; i < count; i++) {
+        if (!loader || lowered[i]->loader) text_printf(out, "    case %zu: %s_%s(mt); break;\n", i, names[i], role);
+        else text_printf(out, "    case %zu: break; /* %s takes no pages */\n", i, lowered[i]->op.name);
+    }
+    text_string(out, "    default: mt_refuse(mt);\n    }\n}\n");
+}
+
+static size_t count_lines(const text *t) {
+    size_t lines = 1;
+    for (size_t i = 0; i < t->length; i++) lines += t->data[i] == '\n';
+    return lines;
+}
+
+/* Lowers the ops and writes their functions. */
+static mt_status write_ops(cuda_unit_text *unit, text *functions, const emit_cuda_op *ops, size_t count, role_op **lowered, char (*names)[320], emit_cuda_info *info) {
+    for (size_t i = 0; i < count && !unit->status; i++) {
+        unit->status = role_lower(unit->memory, &lowered[i], ops[i].op, ops[i].layout, unit->error);
+        if (unit->status) break;
+        if (ops[i].op->tensor_count > CUDA_TENSORS) {
+            unit->status = error_set(unit->error, MT_E_LIMIT, ops[i].op->name, "Op '%s' has %d tensors; the CUDA machine takes %d.", ops[i].op->name, ops[i].op->tensor_count, CUDA_TENSORS);
+            break;
+        }
+        snprintf(names[i], sizeof names[i], "op%zu_%.256s", i, ops[i].op->name);
+        cuda_op_functions(unit, lowered[i], names[i], functions);
+        info->scratch_bytes = max_i64(info->scratch_bytes, lowered[i]->shared_bytes);
+        info->loader_reads_live |= lowered[i]->loader_reads_live;
+    }
+    return unit->status;
+}
+
+mt_status emit_cuda(text *out, const emit_cuda_op *ops, size_t count, emit_cuda_info *info, mt_error *error) {
+    text formats = {0}, functions = {0};
+    cuda_unit_text unit = {.memory = arena_new(), .formats = &formats, .lines = !info->no_lines, .error = error};
+    info->scratch_bytes = 0;
+    info->loader_reads_live = false;
+    if (!unit.memory) return error_set(error, MT_E_MEMORY, NULL, "Out of memory.");
+    role_op **lowered = ARENA_ARRAY(unit.memory, count + 1, role_op *);
+    char(*names)[320] = arena_array(unit.memory, count + 1, sizeof *names);
+    if (!lowered || !names) unit.status = error_set(error, MT_E_MEMORY, NULL, "Out of memory.");
+    if (!unit.status && !write_ops(&unit, &functions, ops, count, lowered, names, info)) {
+        text_string(out, "/* Written by Monotile. */\n#include <stdint.h>\n");
+        text_string(out, file_text(program_files, "instruction.h"));
+        static const char *const pasted[] = {"cuda_abi.h", "cuda_prelude.h", "cuda_math.h", "cuda_dot.h"};
+        for (size_t i = 0; i < COUNT_OF(pasted); i++) text_string(out, file_text(emit_files, pasted[i]));
+        if (formats.length) text_append(out, formats.data, formats.length);
+        if (functions.length) text_append(out, functions.data, functions.length);
+        if (unit.lines) text_printf(out, "#line %zu \"program.cu\"\n", count_lines(out) + 1);
+        print_switch(out, "load", lowered, names, count, true);
+        print_switch(out, "run", lowered, names, count, false);
+        text_string(out, "\nstatic __device__ const int MT_OP_TENSORS[] = {");
+        for (size_t i = 0; i < count; i++) text_printf(out, "%d, ", ops[i].op->tensor_count);
+        text_string(out, "0};\n\n");
+        text_string(out, file_text(emit_files, "cuda_interpreter.h"));
+        if (out->failed || formats.failed || functions.failed) unit.status = error_set(error, MT_E_MEMORY, NULL, "Out of memory.");
+    }
+    text_free(&formats);
+    text_free(&functions);
+    arena_free(unit.memory);
+    return unit.status;
+}
+
+mt_status emit_cuda_one(text *out, const emit_cuda_op *op, mt_error *error) {
+    text formats = {0}, functions = {0};
+    cuda_unit_text unit = {.memory = arena_new(), .formats = &formats, .error = error};
+    emit_cuda_info info = {0};
+    role_op *lowered[1];
+    char names[1][320];
+    if (!unit.memory) return error_set(error, MT_E_MEMORY, NULL, "Out of memory.");
+    if (!write_ops(&unit, &functions, op, 1, lowered, names, &info)) {
+        role_print(out, lowered[0]);
+        text_string(out, "\n/* The helpers mt_... are in src/emit/cuda_prelude.h, cuda_math.h and cuda_dot.h. */\n");
+        if (formats.length) text_append(out, formats.data, formats.length);
+        if (functions.length) text_append(out, functions.data, functions.length);
+        if (out->failed || formats.failed || functions.failed) unit.status = error_set(error, MT_E_MEMORY, NULL, "Out of memory.");
+    }
+    text_free(&formats);
+    text_free(&functions);
+    arena_free(unit.memory);
+    return unit.status;
+}

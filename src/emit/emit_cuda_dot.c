@@ -1,0 +1,298 @@
+/* Products: on the CUDA cores, and on the tensor cores with weights from pages; and the loader's side of those. */
+#include "emit/emit_cuda_internal.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+/* ---- CUDA cores ---- */
+
+typedef struct plain { /* what the three modes share */
+    cuda_emit *e;
+    const role_statement *s;
+    cuda_nest x;
+    int64_t m, n, k, stride; /* stride: of the left operand's rows */
+    int vector, lanes;
+    int rows;                /* of the left operand that a thread takes at once */
+    const char *type, *left, *to;
+    const char *right;       /* the right operand's element */
+} plain;
+
+static plain plain_of(cuda_emit *e, const role_statement *s) {
+    const role_op *r = e->r;
+    plain p = {.e = e, .s = s, .m = s->shape.extent[0], .n = s->shape.extent[1], .vector = s->spread.vector, .lanes = s->spread.lanes};
+    p.k = s->value->shape.extent[s->transposed ? 1 : 0];
+    p.stride = r->variables[s->from].stride;
+    p.left = e->names[s->from];
+    p.to = e->names[s->to];
+    p.type = emit_c_type(r->op.variables[s->to].type);
+    return p;
+}
+
+static void open(cuda_emit *e, const char *line) {
+    cuda_print(e, "%s", line);
+    e->indent++;
+}
+static void close_block(cuda_emit *e) {
+    e->indent--;
+    cuda_print(e, "}");
+}
+#define OPEN(e, ...) open((e), arena_printf((e)->memory, __VA_ARGS__))
+
+/* A loop over the left operand's rows, `rows` at once; nothing when that is all. */
+static const char *open_rows(plain *p) {
+    if (p->rows >= p->m) return "0";
+    const char *first = cuda_name(p->e, "first");
+    OPEN(p->e, "for (int %s = 0; %s < %" PRId64 "; %s += %d) {", first, first, p->m, first, p->rows);
+    return first;
+}
+
+/* Row first + i of the left operand; the last one again where there are no more. */
+static const char *left_row(const plain *p, const char *first) {
+    if (p->rows >= p->m) return "i";
+    return arena_printf(p->e->memory, p->m % p->rows ? "mt_min32(%s + i, %" PRId64 ")" : "(%s + i)", first, p->m - 1);
+}
+
+/* What the right operand's element is at these indices; what is the same in all threads is printed here. */
+static void prepare_right(plain *p, const char *row, const char *column) {
+    cuda_emit *e = p->e;
+    const tile_node *right = p->s->value;
+    const cuda_index at[2] = {{row, LEVEL_ROW, false, 0}, {column, LEVEL_VECTOR, p->vector > 1, 0}};
+    p->right = emit_bare(e->memory, emit_cast(e->memory, cuda_element(&p->x, right, at).text, right->type, e->r->op.variables[p->s->to].type));
+}
+
+/* The right operand's vector as floats (or i32) in w. */
+static void print_right(plain *p) {
+    cuda_emit *e = p->e;
+    cuda_nest_lines(&p->x, LEVEL_ROW);
+    cuda_nest_lines(&p->x, LEVEL_VECTOR);
+    cuda_print(e, "%s w[%d];", p->type, p->vector);
+    cuda_print(e, "#pragma unroll");
+    OPEN(e, "for (int j = 0; j < %d; j++) {", p->vector);
+    cuda_nest_lines(&p->x, LEVEL_LANE);
+    cuda_print(e, "w[j] = %s;", p->right);
+    close_block(e);
+}
+
+static void print_along_k(plain *p) {
+    cuda_emit *e = p->e;
+    const int columns = 32 / p->lanes, step = columns * ROLE_WARPS;
+    p->rows = (int)min_i64(p->m, 8);
+    const char *base = cuda_name(e, "column"), *n = columns > 1 ? cuda_name(e, "n") : base, *k = cuda_name(e, "k");
+    prepare_right(p, n, k);
+    const bool some = p->n % columns != 0; /* the last lanes may have no column: they take the last one again */
+    OPEN(e, "for (int %s = mt->warp * %d; %s < %" PRId64 "; %s += %d) {", base, columns, base, p->n, base, step);
+    if (columns > 1 && some) cuda_print(e, "const int %s = mt_min32(%s + mt->lane / %d, %" PRId64 ");", n, base, p->lanes, p->n - 1);
+    else if (columns > 1) cuda_print(e, "const int %s = %s + mt->lane / %d;", n, base, p->lanes);
+    const char *first = open_rows(p);
+    cuda_print(e, "%s sum[%d] = {0};", p->type, p->rows);
+    OPEN(e, "for (int %s = %s; %s < %" PRId64 "; %s += %d) {", k, p->vector > 1 ? arena_printf(e->memory, "mt->lane %% %d * %d", p->lanes, p->vector) : arena_printf(e->memory, "mt->lane %% %d", p->lanes),
+         k, p->k, k, p->lanes * p->vector);
+    print_right(p);
+    cuda_print(e, "#pragma unroll");
+    OPEN(e, "for (int i = 0; i < %d; i++) {", p->rows);
+    cuda_print(e, "%s a[%d];", p->type, p->vector);
+    cuda_print(e, "mt_take(a, %s + %s * %" PRId64 " + %s);", p->left, left_row(p, first), p->stride, k);
+    cuda_print(e, "#pragma unroll");
+    cuda_print(e, "for (int j = 0; j < %d; j++) sum[i] += a[j] * w[j];", p->vector);
+    close_block(e);
+    close_block(e);
+    cuda_print(e, "#pragma unroll");
+    OPEN(e, "for (int i = 0; i < %d; i++) {", p->rows);
+    cuda_print(e, "const %s all = mt_join_lanes<%d>(sum[i], MT_SUM);", p->type, p->lanes);
+    const char *mine = columns > 1 ? arena_printf(e->memory, "mt->lane %% %d == 0", p->lanes) : "mt->lane == 0";
+    if (some) mine = arena_printf(e->memory, "%s && %s + mt->lane / %d < %" PRId64, mine, base, p->lanes, p->n);
+    if (p->m % p->rows) mine = arena_printf(e->memory, "%s && %s + i < %" PRId64, mine, first, p->m);
+    cuda_print(e, "if (%s) %s[(%s + i) * %" PRId64 " + %s] %s all;", mine, p->to, first, p->n, n, p->s->adds ? "+=" : "=");
+    close_block(e);
+    if (p->rows < p->m) close_block(e);
+    close_block(e);
+}
+
+/* sum[i][j] += left * right, for the k at hand. */
+static void print_outer(plain *p, const char *first, const char *k) {
+    cuda_emit *e = p->e;
+    print_right(p);
+    cuda_print(e, "#pragma unroll");
+    OPEN(e, "for (int i = 0; i < %d; i++) {", p->rows);
+    cuda_print(e, "const %s a = %s[%s * %" PRId64 " + %s];", p->type, p->left, left_row(p, first), p->stride, k);
+    cuda_print(e, "#pragma unroll");
+    cuda_print(e, "for (int j = 0; j < %d; j++) sum[i][j] += a * w[j];", p->vector);
+    close_block(e);
+}
+
+static void print_split_k(plain *p) {
+    cuda_emit *e = p->e;
+    const int at_once = 32 / p->lanes, width = p->lanes * p->vector;
+    const char *base = cuda_name(e, "column"), *n = cuda_name(e, "n"), *k = cuda_name(e, "k");
+    p->rows = (int)min_i64(p->m, max_i64(1, 32 / p->vector));
+    prepare_right(p, k, n);
+    const bool some = p->n % width != 0;
+    OPEN(e, "for (int %s = 0; %s < %" PRId64 "; %s += %d) {", base, base, p->n, base, width);
+    const char *column = arena_printf(e->memory, p->vector > 1 ? "%s + mt->lane %% %d * %d" : "%s + mt->lane %% %d", base, p->lanes, p->vector);
+    if (some) cuda_print(e, "const int %s = mt_min32(%s, %" PRId64 ");", n, column, p->n - p->vector);
+    else cuda_print(e, "const int %s = %s;", n, column);
+    const char *first = open_rows(p);
+    cuda_print(e, "%s sum[%d][%d] = {{0}};", p->type, p->rows, p->vector);
+    OPEN(e, "for (int %s = mt->warp * %d + mt->lane / %d; %s < %" PRId64 "; %s += %d) {", k, at_once, p->lanes, k, p->k, k, at_once * ROLE_WARPS);
+    print_outer(p, first, k);
+    close_block(e);
+    cuda_print(e, "#pragma unroll");
+    OPEN(e, "for (int i = 0; i < %d; i++) {", p->rows);
+    cuda_print(e, "#pragma unroll");
+    cuda_print(e, "for (int j = 0; j < %d; j++) sum[i][j] = mt_join_groups<%d>(sum[i][j], MT_SUM);", p->vector, p->lanes);
+    const char *mine = arena_printf(e->memory, "mt->lane < %d", p->lanes);
+    if (some) mine = arena_printf(e->memory, "%s && %s < %" PRId64, mine, column, p->n);
+    if (p->m % p->rows) mine = arena_printf(e->memory, "%s && %s + i < %" PRId64, mine, first, p->m);
+    cuda_print(e, "if (%s) mt_put(%s + (mt->warp * %" PRId64 " + %s + i) * %" PRId64 " + %s, sum[i]);", mine, p->to, p->m, first, p->n, n);
+    close_block(e);
+    if (p->rows < p->m) close_block(e);
+    close_block(e);
+}
+
+static void print_outputs(plain *p) {
+    cuda_emit *e = p->e;
+    const int64_t vectors = p->n / p->vector;
+    const char *o = cuda_name(e, "o"), *n = cuda_name(e, "n"), *k = cuda_name(e, "k"), *first = cuda_name(e, "first");
+    p->rows = (int)min_i64(p->m, 4);
+    prepare_right(p, k, n);
+    const int64_t groups = ceil_div(p->m, p->rows);
+    OPEN(e, "for (int %s = mt->thread; %s < %" PRId64 "; %s += %d) {", o, o, groups * vectors, o, ROLE_THREADS);
+    cuda_print(e, "const int %s = %s / %" PRId64 " * %d, %s = %s %% %" PRId64 " * %d;", first, o, vectors, p->rows, n, o, vectors, p->vector);
+    cuda_print(e, "%s sum[%d][%d] = {{0}};", p->type, p->rows, p->vector);
+    OPEN(e, "for (int %s = 0; %s < %" PRId64 "; %s++) {", k, k, p->k, k);
+    print_outer(p, first, k);
+    close_block(e);
+    cuda_print(e, "#pragma unroll");
+    OPEN(e, "for (int i = 0; i < %d; i++) {", p->rows);
+    if (p->m % p->rows) cuda_print(e, "if (%s + i >= %" PRId64 ") break;", first, p->m);
+    cuda_print(e, "#pragma unroll");
+    cuda_print(e, "for (int j = 0; j < %d; j++) %s[(%s + i) * %" PRId64 " + %s + j] %s sum[i][j];", p->vector, p->to, first, p->n, n, p->s->adds ? "+=" : "=");
+    close_block(e);
+    close_block(e);
+}
+
+void cuda_dot(cuda_emit *e, const role_statement *s) {
+    plain p = plain_of(e, s);
+    cuda_nest_begin(e, &p.x, p.vector);
+    if (s->dot == ROLE_ALONG_K) print_along_k(&p);
+    else if (s->dot == ROLE_SPLIT_K) print_split_k(&p);
+    else print_outputs(&p);
+}
+
+/* ---- pages ---- */
+
+typedef struct page_plan {
+    const role_pages *pages;
+    const tile_format *format;
+    bool atoms;
+    const char *blocks, *columns; /* as many as there are: expressions of type int, constants where they are */
+    int64_t fixed_columns;        /* 0: not constant */
+    int64_t total_columns;        /* of the weight, padded */
+    int64_t block_bytes;          /* of 8 rows */
+    int64_t page_bytes, last_bytes; /* of a whole page; of the weight's last page in a row */
+    int64_t row_pages;            /* in a row of the weight */
+} page_plan;
+
+static page_plan plan_of(cuda_emit *e, const role_pages *p) {
+    arena *m = e->memory;
+    const tile_param *t = &e->r->op.params[p->param];
+    page_plan out = {.pages = p, .format = t->type, .atoms = e->r->layout[t->ordinal] == ROLE_ATOMS, .total_columns = p->row_columns};
+    out.row_pages = ceil_div(p->row_columns, p->page_columns);
+    const int64_t last = p->row_columns - (out.row_pages - 1) * p->page_columns;
+    out.page_bytes = out.atoms ? p->page_columns * 16 : (int64_t)align_up((uint64_t)(8 * tile_format_bytes(t->type, p->page_columns)), 16);
+    out.last_bytes = out.atoms ? last * 16 : (int64_t)align_up((uint64_t)(8 * tile_format_bytes(t->type, last)), 16);
+    out.block_bytes = (out.row_pages - 1) * out.page_bytes + out.last_bytes;
+    int64_t low, high;
+    const bool inside = p->rows->kind == TILE_CONST && role_range(e->r, p->row, &low, &high) && high + p->blocks * 8 <= (int64_t)align_up((uint64_t)p->rows->value.i, 8);
+    if (inside) out.blocks = arena_printf(m, "%" PRId64, p->blocks);
+    else {
+        out.blocks = cuda_name(e, "blocks");
+        cuda_print(e, "const int %s = (int)mt_clamp((%s + 7) / 8 - %s / 8, 0, %" PRId64 ");", out.blocks, cuda_scalar(e, p->rows), cuda_scalar(e, p->row), p->blocks);
+    }
+    if (p->column->kind == TILE_CONST) {
+        out.fixed_columns = max_i64(0, min_i64(p->columns, p->row_columns - p->column->value.i));
+        out.columns = arena_printf(m, "%" PRId64, out.fixed_columns);
+    } else {
+        out.columns = cuda_name(e, "columns");
+        cuda_print(e, "const int %s = (int)mt_clamp(%" PRId64 " - %s, 0, %" PRId64 ");", out.columns, p->row_columns, cuda_scalar(e, p->column), p->columns);
+    }
+    return out;
+}
+
+/* The number of pages of a block, and how many columns page p has. */
+static const char *page_count(const cuda_emit *e, const page_plan *p) {
+    const int64_t each = p->pages->page_columns;
+    if (p->fixed_columns) return arena_printf(e->memory, "%" PRId64, ceil_div(p->fixed_columns, each));
+    return arena_printf(e->memory, "(%s + %" PRId64 ") / %" PRId64, p->columns, each - 1, each);
+}
+static const char *columns_of_page(const cuda_emit *e, const page_plan *p, const char *page) {
+    const int64_t each = p->pages->page_columns;
+    if (p->fixed_columns % each == 0 && p->fixed_columns) return arena_printf(e->memory, "%" PRId64, each);
+    if (p->fixed_columns && p->fixed_columns < each) return p->columns;
+    return arena_printf(e->memory, "mt_min32(%" PRId64 ", %s - %s * %" PRId64 ")", each, p->columns, page, each);
+}
+
+/* The value of `whole` for all of a row's pages but the last, where it is `last`. `page` counts from the slice's first. */
+static const char *by_page(const cuda_emit *e, const page_plan *p, const char *page, int64_t whole, int64_t last) {
+    const tile_node *column = p->pages->column;
+    if (whole == last) return arena_printf(e->memory, "%" PRId64, whole);
+    if (column->kind == TILE_CONST) {
+        const int64_t first = column->value.i / p->pages->page_columns, count = ceil_div(p->fixed_columns, p->pages->page_columns);
+        if (first + count < p->row_pages) return arena_printf(e->memory, "%" PRId64, whole);
+        if (count == 1) return arena_printf(e->memory, "%" PRId64, last);
+        return arena_printf(e->memory, "(%s < %" PRId64 " ? %" PRId64 " : %" PRId64 ")", page, count - 1, whole, last);
+    }
+    return arena_printf(e->memory, "(%s + %s * %" PRId64 " + %" PRId64 " <= %" PRId64 " ? %" PRId64 " : %" PRId64 ")", cuda_scalar((cuda_emit *)e, column), page,
+                        p->pages->page_columns, p->pages->page_columns, p->total_columns, whole, last);
+}
+
+/* A block's pages lie one after another: the slice's first one, and from there by whole pages. With atoms a page may begin at any of them. */
+void cuda_pages(cuda_emit *e, const role_statement *s) {
+    arena *m = e->memory;
+    const page_plan p = plan_of(e, &s->pages);
+    const char *tensor = cuda_tensor_name(e, s->pages.param), *from = cuda_name(e, "from"), *block = cuda_name(e, "block"), *page = cuda_name(e, "page");
+    const tile_node *column = s->pages.column;
+    const char *offset = "";
+    if (column->kind != TILE_CONST || column->value.i)
+        offset = p.atoms ? arena_printf(m, " + %s / 64 * 1024", cuda_scalar(e, column))
+                         : arena_printf(m, " + %s / %" PRId64 " * %" PRId64, cuda_scalar(e, column), s->pages.page_columns, p.page_bytes);
+    cuda_print(e, "const char *const %s = (const char *)%s->data + %s / 8 * %" PRId64 "%s;", from, tensor, cuda_scalar(e, s->pages.row), p.block_bytes, offset);
+    const char *bytes = p.atoms ? arena_printf(m, "%s * 16", columns_of_page(e, &p, page)) : by_page(e, &p, page, p.page_bytes, p.last_bytes);
+    OPEN(e, "for (int %s = 0; %s < %s; %s++) {", block, block, p.blocks, block);
+    OPEN(e, "for (int %s = 0; %s < %s; %s++) {", page, page, page_count(e, &p), page);
+    const char *to = cuda_name(e, "to");
+    cuda_print(e, "char *const %s = mt_page_acquire(mt);", to);
+    cuda_print(e, "if (!%s) return;", to);
+    cuda_print(e, "mt_page_fill(mt, %s, %s + (size_t)%s * %" PRId64 " + %s * %" PRId64 ", %s);", to, from, block, p.block_bytes, page, p.page_bytes, bytes);
+    close_block(e);
+    close_block(e);
+}
+
+static const char *product_type(const tile_format *f) { return f->scalar.exponent == 8 ? "MT_BF16" : "MT_F16"; }
+
+void cuda_skinny(cuda_emit *e, const role_statement *s) {
+    arena *m = e->memory;
+    const role_op *r = e->r;
+    const page_plan p = plan_of(e, &s->pages);
+    const int64_t rows = s->shape.extent[0], stride = r->variables[s->from].stride * 2, width = s->pages.blocks * 8;
+    const char *row = cuda_name(e, "panel_row"), *block = cuda_name(e, "block"), *page = cuda_name(e, "page"), *product = product_type(s->product);
+    cuda_print(e, "const char *const %s = mt_panel_row<%" PRId64 ">(%s, %" PRId64 ", mt->lane);", row, rows, e->names[s->from], stride);
+    OPEN(e, "for (int %s = 0; %s < %" PRId64 "; %s++) {", block, block, s->pages.blocks, block);
+    cuda_print(e, "float even[4] = {0, 0, 0, 0}, odd[4] = {0, 0, 0, 0};");
+    char fixed[32];
+    snprintf(fixed, sizeof fixed, "%" PRId64, s->pages.blocks);
+    if (strcmp(p.blocks, fixed)) cuda_print(e, "if (%s < %s)", block, p.blocks);
+    OPEN(e, "for (int %s = 0; %s < %s; %s++) {", page, page, page_count(e, &p), page);
+    const char *columns = columns_of_page(e, &p, page);
+    const char *at = arena_printf(m, "%s + %s * %" PRId64, row, page, s->pages.page_columns * 2);
+    if (p.atoms)
+        cuda_print(e, "mt_dense_page<%" PRId64 ", %s, %s>(mt, even, odd, %s / 64, %s, %" PRId64 ");", rows, product, product_type(p.format), columns, at, stride);
+    else {
+        const int64_t last = p.total_columns - (p.row_pages - 1) * s->pages.page_columns;
+        const char *bytes = by_page(e, &p, page, tile_format_bytes(p.format, s->pages.page_columns), tile_format_bytes(p.format, last));
+        cuda_print(e, "mt_block_page<%" PRId64 ", %s, %s>(mt, even, odd, %s, %s, %s, %" PRId64 ");", rows, product, cuda_format_of(e->unit, p.format), columns, bytes, at, stride);
+    }
+    close_block(e);
+    cuda_print(e, "mt_leave<%" PRId64 ">(%s, %" PRId64 ", %s * 8, even, odd, mt, %s);", rows, e->names[s->to], width, block, s->adds ? "true" : "false");
+    close_block(e);
+}

@@ -1,0 +1,440 @@
+/* Lowering: the steps in their order, and what they share: trees, facts about scalars, layouts of weights. */
+#include "tile/role_internal.h"
+
+#include <stdio.h>
+
+/* ---- layouts ---- */
+
+enum { SLICE = 32, BAND_GRAIN = SLICE * ROLE_WARPS }; /* a warp takes 32 columns at a time */
+
+int64_t role_band(const tile_format *f, int64_t columns) {
+    const int64_t grain = BAND_GRAIN % f->block == 0 ? BAND_GRAIN : f->block, bytes = tile_format_bytes(f, grain) * 8;
+    const int64_t most = bytes <= ROLE_PAGE ? ROLE_PAGE / bytes * grain : f->block;
+    const int64_t bands = ceil_div(columns, most);
+    return bands <= 1 ? columns : min_i64(most, (int64_t)align_up((uint64_t)ceil_div(columns, bands), (uint64_t)grain));
+}
+
+int64_t role_layout_bytes(role_layout layout, const tile_format *f, int64_t rows, int64_t columns) {
+    const int64_t blocks = ceil_div(rows, 8);
+    if (layout == ROLE_ROWS) return tile_format_bytes(f, rows * columns);
+    if (layout == ROLE_ATOMS) return blocks * ceil_div(columns, 64) * 1024;
+    const int64_t band = role_band(f, columns), whole = columns / band;
+    int64_t bytes = whole * (int64_t)align_up((uint64_t)(8 * tile_format_bytes(f, band)), 16);
+    if (columns % band) bytes += (int64_t)align_up((uint64_t)(8 * tile_format_bytes(f, columns % band)), 16);
+    return blocks * bytes;
+}
+
+static bool has_dot(const tile_node *n) {
+    if (!n) return false;
+    if (n->kind == TILE_DOT || has_dot(n->a) || has_dot(n->b) || has_dot(n->c)) return true;
+    for (int i = 0; i < n->count; i++)
+        if (has_dot(n->list[i])) return true;
+    return false;
+}
+static bool statements_have_dot(const tile_statement *s) {
+    for (; s; s = s->next)
+        if (has_dot(s->value) || statements_have_dot(s->body) || statements_have_dot(s->otherwise)) return true;
+    return false;
+}
+
+static bool takes_pages(const role_statement *s, int param) {
+    for (; s; s = s->next)
+        if ((s->kind == ROLE_PAGES && s->pages.param == param) || takes_pages(s->body, param) || takes_pages(s->otherwise, param)) return true;
+    return false;
+}
+
+role_layout role_wish(const tile_op *op, int tensor) {
+    role_layout layout[TILE_PARAMS] = {ROLE_ROWS};
+    int param = -1;
+    if (!statements_have_dot(op->body)) return ROLE_ROWS;
+    for (int i = 0; i < op->param_count; i++) { /* weights that share a loop are wished for together */
+        const tile_param *p = &op->params[i];
+        if (p->kind != TILE_IN || p->rank != 2) continue;
+        if (p->ordinal == tensor) param = i;
+        layout[p->ordinal] = tile_format_is_block(p->type)                                   ? ROLE_BANDS
+                             : p->type->scalar.kind == TILE_FLOAT && p->type->scalar.bits == 16 ? ROLE_ATOMS
+                                                                                              : ROLE_ROWS;
+    }
+    if (param < 0 || layout[tensor] == ROLE_ROWS) return ROLE_ROWS;
+    arena *memory = arena_new();
+    role_op *r = NULL;
+    const bool taken = memory && role_lower(memory, &r, op, layout, NULL) == MT_OK && takes_pages(r->loader, param);
+    arena_free(memory);
+    return taken ? layout[tensor] : ROLE_ROWS;
+}
+
+/* ---- trees ---- */
+
+enum { OPERANDS = 3 };
+
+int role_operand_count(const tile_node *n) { return OPERANDS + n->count + (n->access ? 2 * n->access->rank : 0); }
+
+const tile_node *role_operand(const tile_node *n, int i) {
+    if (i < OPERANDS) return i == 0 ? n->a : i == 1 ? n->b : n->c;
+    i -= OPERANDS;
+    if (i < n->count) return n->list[i];
+    i -= n->count;
+    const tile_item *item = &n->access->item[i / 2];
+    return i % 2 ? item->limit : item->start;
+}
+
+bool role_any(const role_op *r, const tile_node *n, role_test *test, int with) {
+    if (!n) return false;
+    if (test(r, n, with)) return true;
+    for (int i = 0; i < role_operand_count(n); i++)
+        if (role_any(r, role_operand(n, i), test, with)) return true;
+    return n->kind == TILE_VAR && r->variables[n->index].place == ROLE_FUSED && role_any(r, r->variables[n->index].value, test, with);
+}
+
+static bool is_variable(const role_op *r, const tile_node *n, int with) { return (void)r, n->kind == TILE_VAR && n->index == with; }
+static bool is_loop(const role_op *r, const tile_node *n, int with) { return (void)r, n->kind == TILE_LOOP && n->index == with; }
+static bool is_late(const role_op *r, const tile_node *n, int with) {
+    (void)with;
+    if (n->kind == TILE_VAR) return n->shape.rank || !r->variables[n->index].value || !role_is_early(r, r->variables[n->index].value);
+    return n->shape.rank || n->kind == TILE_LOAD || n->kind == TILE_REDUCE || n->kind == TILE_DOT || n->kind == TILE_PART || n->kind == TILE_RESHAPE;
+}
+static bool is_live(const role_op *r, const tile_node *n, int with) {
+    (void)with;
+    if (n->kind == TILE_VAR && !n->shape.rank) return r->variables[n->index].value && role_any(r, r->variables[n->index].value, is_live, 0);
+    return n->kind == TILE_LIVE || n->kind == TILE_EXTENT;
+}
+
+bool role_reads(const role_op *r, const tile_node *n, int variable) { return role_any(r, n, is_variable, variable); }
+bool role_has_loop(const role_op *r, const tile_node *n, int loop) { return role_any(r, n, is_loop, loop); }
+bool role_is_early(const role_op *r, const tile_node *n) { return !role_any(r, n, is_late, 0); }
+
+bool role_same_shape(const tile_shape *a, const tile_shape *b) {
+    return a->rank == b->rank && !memcmp(a->extent, b->extent, (size_t)a->rank * sizeof a->extent[0]);
+}
+
+static bool moves(const role_op *r, const tile_node *n, int variable, bool moved) {
+    if (!n) return false;
+    if (n->kind == TILE_VAR) {
+        if (n->index == variable) return moved;
+        return r->variables[n->index].place == ROLE_FUSED && moves(r, r->variables[n->index].value, variable, moved);
+    }
+    moved |= n->kind != TILE_ELEMENTWISE && n->kind != TILE_SELECT && n->kind != TILE_CAST;
+    for (int i = 0; i < role_operand_count(n); i++) {
+        const tile_node *o = role_operand(n, i);
+        if (o && moves(r, o, variable, moved || i >= OPERANDS || !role_same_shape(&o->shape, &n->shape))) return true;
+    }
+    return false;
+}
+bool role_moves(const role_op *r, const tile_node *n, int variable) {
+    return moves(r, n, variable, !role_same_shape(&n->shape, &r->op.variables[variable].shape));
+}
+
+tile_access *role_rewrite_access(role_lowering *l, const tile_access *access, role_replace *replace, void *context) {
+    if (!access) return NULL;
+    tile_access *copy = NULL;
+    for (int d = 0; d < access->rank; d++) {
+        const tile_item *item = &access->item[d];
+        const tile_node *start = role_rewrite(l, item->start, replace, context), *limit = role_rewrite(l, item->limit, replace, context);
+        if (start == item->start && limit == item->limit) continue;
+        if (!copy) {
+            copy = ARENA_NEW(l->memory, tile_access);
+            *copy = *access;
+        }
+        copy->item[d].start = (tile_node *)start;
+        copy->item[d].limit = (tile_node *)limit;
+    }
+    return copy ? copy : (tile_access *)access;
+}
+
+const tile_node *role_rewrite(role_lowering *l, const tile_node *n, role_replace *replace, void *context) {
+    if (!n) return NULL;
+    tile_node changed = *n;
+    bool same = true;
+    changed.a = (tile_node *)role_rewrite(l, n->a, replace, context);
+    changed.b = (tile_node *)role_rewrite(l, n->b, replace, context);
+    changed.c = (tile_node *)role_rewrite(l, n->c, replace, context);
+    changed.access = role_rewrite_access(l, n->access, replace, context);
+    same = changed.a == n->a && changed.b == n->b && changed.c == n->c && changed.access == n->access;
+    for (int i = 0; i < n->count; i++) {
+        tile_node *o = (tile_node *)role_rewrite(l, n->list[i], replace, context);
+        if (o == changed.list[i]) continue;
+        if (changed.list == n->list) {
+            changed.list = ARENA_ARRAY(l->memory, (size_t)n->count, tile_node *);
+            memcpy(changed.list, n->list, (size_t)n->count * sizeof *n->list);
+        }
+        changed.list[i] = o;
+        same = false;
+    }
+    const tile_node *out = n;
+    if (!same) {
+        tile_node *copy = ARENA_NEW(l->memory, tile_node);
+        *copy = changed;
+        out = copy;
+    }
+    const tile_node *other = replace(l, out, context);
+    return other ? other : out;
+}
+
+const tile_node *role_resolved(const role_op *r, const tile_node *n) {
+    while (n->kind == TILE_VAR && r->variables[n->index].value && role_same_shape(&r->variables[n->index].value->shape, &n->shape) &&
+           r->variables[n->index].place <= ROLE_FUSED)
+        n = r->variables[n->index].value;
+    return n;
+}
+
+/* ---- scalars ---- */
+
+bool role_range(const role_op *r, const tile_node *n, int64_t *low, int64_t *high) {
+    const int64_t limit = (int64_t)1 << 60;
+    int64_t a[2], b[2];
+    if (!n || n->shape.rank || n->type->scalar.kind == TILE_FLOAT) return false;
+    switch (n->kind) {
+    case TILE_CONST: *low = *high = n->value.i; break;
+    case TILE_GRID:
+        *low = 0;
+        if (!role_range(r, r->op.axis_count[n->index], &a[0], high) || *high > INT32_MAX) *high = INT32_MAX;
+        else --*high;
+        break;
+    case TILE_LOOP:
+        if (!role_range(r, r->loops[n->index]->begin, low, &a[1]) || !role_range(r, r->loops[n->index]->end, &b[0], high)) return false;
+        *high = max_i64(*low, *high - 1);
+        break;
+    case TILE_EXTENT: *low = 0, *high = INT32_MAX; break;
+    case TILE_LIVE:
+    case TILE_ARG: *low = INT32_MIN, *high = INT32_MAX; break;
+    case TILE_VAR: return r->variables[n->index].value && role_range(r, r->variables[n->index].value, low, high);
+    case TILE_CAST:
+        if (n->type->scalar.kind != TILE_INT || n->type->scalar.bits < 32 || !role_range(r, n->a, low, high)) return false;
+        return n->type->scalar.bits == 64 || (*low >= INT32_MIN && *high <= INT32_MAX);
+    case TILE_ELEMENTWISE:
+        if (n->type->scalar.kind != TILE_INT || !n->b || !role_range(r, n->a, &a[0], &a[1]) || !role_range(r, n->b, &b[0], &b[1])) return false;
+        switch (n->op) {
+        case TILE_ADD: *low = a[0] + b[0], *high = a[1] + b[1]; break;
+        case TILE_SUB: *low = a[0] - b[1], *high = a[1] - b[0]; break;
+        case TILE_MIN: *low = min_i64(a[0], b[0]), *high = min_i64(a[1], b[1]); break;
+        case TILE_MAX: *low = max_i64(a[0], b[0]), *high = max_i64(a[1], b[1]); break;
+        case TILE_MUL:
+            if (a[0] < 0 || b[0] < 0 || (b[1] && a[1] > limit / b[1])) return false;
+            *low = a[0] * b[0], *high = a[1] * b[1];
+            break;
+        case TILE_DIV:
+            if (a[0] < 0 || b[0] <= 0) return false;
+            *low = a[0] / b[1], *high = a[1] / b[0];
+            break;
+        case TILE_CEIL_DIV:
+            if (a[0] < 0 || b[0] <= 0) return false;
+            *low = ceil_div(a[0], b[1]), *high = ceil_div(a[1], b[0]);
+            break;
+        case TILE_MOD:
+            if (a[0] < 0 || b[0] <= 0) return false;
+            *low = 0, *high = min_i64(a[1], b[1] - 1);
+            break;
+        default: return false;
+        }
+        break;
+    default: return false;
+    }
+    if (n->type->scalar.bits == 32 && (*low < INT32_MIN || *high > INT32_MAX)) return false; /* it may wrap */
+    return *low > -limit && *high < limit && *low <= *high;
+}
+
+static int64_t common_divisor(int64_t a, int64_t b) {
+    while (b) {
+        const int64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+int64_t role_divisor(const role_op *r, const tile_node *n) {
+    int64_t a, b, product;
+    if (n->kind == TILE_CONST) return n->value.i == INT64_MIN ? 1 : n->value.i < 0 ? -n->value.i : n->value.i;
+    if (n->kind == TILE_VAR) return r->variables[n->index].value ? role_divisor(r, r->variables[n->index].value) : 1;
+    if (n->kind == TILE_CAST && n->type->scalar.bits == 64 && n->type->scalar.kind == TILE_INT) return role_divisor(r, n->a);
+    if (n->kind != TILE_ELEMENTWISE || n->type->scalar.bits != 64 || n->type->scalar.kind != TILE_INT || !n->b) return 1;
+    a = role_divisor(r, n->a);
+    b = role_divisor(r, n->b);
+    switch (n->op) {
+    case TILE_ADD:
+    case TILE_SUB:
+    case TILE_MIN:
+    case TILE_MAX: return common_divisor(a, b);
+    case TILE_MUL: return __builtin_mul_overflow(a, b, &product) || product > (int64_t)1 << 40 ? max_i64(a, b) : product;
+    default: return 1;
+    }
+}
+
+/* ---- variables and statements ---- */
+
+void role_unsupported(role_lowering *l, int line, const char *what) {
+    if (l->status) return;
+    char where[256];
+    snprintf(where, sizeof where, "%.200s:%d", l->r->source->path, line);
+    l->status = error_set(l->error, MT_E_UNSUPPORTED, where, "Op '%s': there is no GPU code for %s.", l->r->source->name, what);
+}
+
+int role_new_variable(role_lowering *l, const char *base, const tile_format *type, const tile_shape *shape) {
+    tile_op *op = &l->r->op;
+    size_t count = l->variable_count;
+    tile_variable *t = ARENA_PUSH(l->memory, op->variables, count, l->name_capacity);
+    count = l->variable_count;
+    role_variable *v = ARENA_PUSH(l->memory, l->r->variables, count, l->place_capacity);
+    *t = (tile_variable){.name = arena_printf(l->memory, "%s_%d", base, ++l->names), .type = type, .shape = *shape, .assignments = 1};
+    *v = (role_variable){.place = ROLE_BUFFER, .parts = -1};
+    l->variable_count = count;
+    op->variable_count = (int)count;
+    return (int)count - 1;
+}
+
+tile_node *role_variable_node(role_lowering *l, int variable) {
+    tile_node *n = ARENA_NEW(l->memory, tile_node);
+    const tile_variable *v = &l->r->op.variables[variable];
+    *n = (tile_node){.kind = TILE_VAR, .type = v->type, .shape = v->shape, .index = variable};
+    return n;
+}
+
+role_statement *role_new_statement(role_lowering *l, role_kind kind, int line) {
+    role_statement *s = ARENA_NEW(l->memory, role_statement);
+    *s = (role_statement){.kind = kind, .line = line, .to = -1, .from = -1};
+    return s;
+}
+
+/* ---- counting ---- */
+
+typedef struct counter {
+    role_lowering *l;
+    int number, depth;
+} counter;
+
+static void note_uses(const counter *c, const tile_node *n, int64_t largest) {
+    if (!n) return;
+    const int64_t size = max_i64(largest, tile_shape_count(&n->shape));
+    if (n->kind == TILE_VAR) {
+        role_facts *f = &c->l->facts[n->index];
+        f->uses++;
+        f->deepest_use = (int)max_i64(f->deepest_use, c->depth);
+        f->largest_use = max_i64(f->largest_use, size);
+    }
+    for (int i = 0; i < role_operand_count(n); i++) note_uses(c, role_operand(n, i), i < OPERANDS + n->count ? size : 1);
+}
+
+static void count_statements(counter *c, role_statement *s) {
+    for (; s; s = s->next) {
+        s->number = ++c->number;
+        note_uses(c, s->value, s->kind == ROLE_STORE ? tile_shape_count(&s->shape) : s->to >= 0 ? tile_shape_count(&c->l->r->op.variables[s->to].shape) : 1);
+        note_uses(c, s->left, 1);
+        note_uses(c, s->begin, 1);
+        note_uses(c, s->end, 1);
+        for (int i = 0; s->access && i < s->access->rank; i++) note_uses(c, s->access->item[i].start, 1), note_uses(c, s->access->item[i].limit, 1);
+        if (s->to >= 0) {
+            role_facts *f = &c->l->facts[s->to];
+            role_variable *v = &c->l->r->variables[s->to];
+            if (!f->assignments++) {
+                f->defined = s->number;
+                f->depth = c->depth;
+                f->deepest_use = (int)max_i64(f->deepest_use, c->depth);
+                v->value = s->kind == ROLE_EACH || s->kind == ROLE_ASSIGN ? s->value : NULL;
+            } else
+                v->value = NULL;
+            f->last_assigned = s->number;
+            f->reduced |= s->kind == ROLE_REDUCE || s->kind == ROLE_DOT || s->kind == ROLE_SKINNY;
+        }
+        c->depth += s->kind == ROLE_FOR;
+        count_statements(c, s->body);
+        count_statements(c, s->otherwise);
+        c->depth -= s->kind == ROLE_FOR;
+    }
+}
+
+void role_count(role_lowering *l) {
+    counter c = {.l = l};
+    l->facts = ARENA_ARRAY(l->memory, l->variable_count + 1, role_facts);
+    for (size_t i = 0; i < l->variable_count; i++) l->r->variables[i].value = NULL;
+    count_statements(&c, l->r->consumer);
+}
+
+/* ---- the loader ---- */
+
+/* The tree with scalars' values in place of their names: a loader has no ASSIGN. */
+static tile_node *known_scalar(role_lowering *l, const tile_node *n, void *context) {
+    if (n->kind != TILE_VAR || !l->r->variables[n->index].value) return NULL;
+    return (tile_node *)role_rewrite(l, l->r->variables[n->index].value, known_scalar, context);
+}
+
+/* The statements of a list that make pages, for the loader. */
+static role_statement *loader_of(role_lowering *l, const role_statement *s) {
+    role_statement *first = NULL, **last = &first;
+    for (; s; s = s->next) {
+        role_statement *body = loader_of(l, s->body), *otherwise = loader_of(l, s->otherwise);
+        if (s->kind != ROLE_SKINNY && !body && !otherwise) continue;
+        role_statement *copy = ARENA_NEW(l->memory, role_statement);
+        *copy = *s;
+        copy->next = NULL;
+        copy->body = body;
+        copy->otherwise = otherwise;
+        copy->to = copy->from = -1;
+        copy->value = role_rewrite(l, s->value, known_scalar, NULL);
+        copy->begin = role_rewrite(l, s->begin, known_scalar, NULL);
+        copy->end = role_rewrite(l, s->end, known_scalar, NULL);
+        const tile_node *const facts[] = {copy->value, copy->begin, copy->end};
+        for (size_t i = 0; i < COUNT_OF(facts); i++) l->r->loader_reads_live |= role_any(l->r, facts[i], is_live, 0);
+        if (s->kind == ROLE_SKINNY) {
+            copy->kind = ROLE_PAGES;
+            copy->pages.row = role_rewrite(l, s->pages.row, known_scalar, NULL);
+            copy->pages.column = role_rewrite(l, s->pages.column, known_scalar, NULL);
+            l->r->loader_reads_live |= role_any(l->r, copy->pages.row, is_live, 0) || role_any(l->r, copy->pages.column, is_live, 0);
+            l->r->page_count++;
+        }
+        *last = copy;
+        last = &copy->next;
+    }
+    return first;
+}
+
+/* ---- the steps ---- */
+
+static void note_source(role_op *r, const tile_statement *s) {
+    for (; s; s = s->next) {
+        if (s->kind == TILE_FOR) r->loops[s->index] = s;
+        if (s->kind == TILE_STORE) r->stored[s->access->param] = true;
+        note_source(r, s->body);
+        note_source(r, s->otherwise);
+    }
+}
+
+static void lower(void *context) {
+    role_lowering *l = context;
+    role_op *r = l->r;
+    const tile_op *source = r->source;
+    r->op = *source;
+    r->op.variables = ARENA_ARRAY(l->memory, (size_t)source->variable_count + 1, tile_variable);
+    if (source->variable_count) memcpy(r->op.variables, source->variables, (size_t)source->variable_count * sizeof *source->variables);
+    r->variables = ARENA_ARRAY(l->memory, (size_t)source->variable_count + 1, role_variable);
+    r->loops = ARENA_ARRAY(l->memory, (size_t)source->loop_count + 1, const tile_statement *);
+    l->variable_count = (size_t)source->variable_count;
+    l->name_capacity = l->place_capacity = (size_t)source->variable_count + 1;
+    note_source(r, source->body);
+    r->consumer = role_flatten(l, source->body);
+    role_count(l);
+    role_stream_loops(l, &r->consumer, true);
+    role_fold_constants(l, &r->consumer);
+    role_count(l);
+    role_reductions(l, r->consumer);
+    role_choose_dots(l, &r->consumer, true);
+    role_count(l);
+    role_place_variables(l);
+    role_stage(l, &r->consumer);
+    role_count(l);
+    for (int a = 0; a < source->axis_total; a++) r->loader_reads_live |= role_any(r, source->axis_count[a], is_live, 0);
+    r->loader = loader_of(l, r->consumer);
+    r->loader_reads_live &= r->page_count > 0;
+    role_spread_statements(l, r->consumer);
+    role_share(l);
+}
+
+mt_status role_lower(arena *a, role_op **out, const tile_op *source, const role_layout *layout, mt_error *error) {
+    role_lowering l = {.memory = a, .error = error};
+    *out = NULL;
+    if (!(l.r = ARENA_NEW(a, role_op))) return error_set(error, MT_E_MEMORY, source->name, "Out of memory.");
+    l.r->source = source;
+    memcpy(l.r->layout, layout, sizeof l.r->layout);
+    if (!arena_protect(a, lower, &l)) return error_set(error, MT_E_MEMORY, source->name, "Out of memory while lowering.");
+    *out = l.r;
+    return l.status;
+}
