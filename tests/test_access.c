@@ -54,18 +54,6 @@ static void compare(const hull *all, const tile_box *box, int rank, const char *
                      what, d, all->low[d], all->high[d], box->dim[d].low, box->dim[d].high, box->dim[d].offset_live);
 }
 
-/* Steps live to the next combination of values; false after the last. */
-static bool next_live(const tile_instance *i, int64_t *live) {
-    for (int k = 0; k < i->op->live_count; k++) {
-        if (live[k] < i->live[k].most) {
-            live[k]++;
-            return true;
-        }
-        live[k] = i->live[k].least;
-    }
-    return false;
-}
-
 /* Compares the summary of a grid point with what all runs of it touch. */
 static void check_point(const tile_instance *i, const int64_t *index, int flags, const char *name) {
     const tile_op *op = i->op;
@@ -164,40 +152,6 @@ static const tile_op *bind(arena *a, const char *text_of_program) {
         fail_msg("%s\n%s", text_of_program, d.text.data ? d.text.data : e.message);
     tile_file_free(f);
     return op;
-}
-
-/* Operands that fit an op whose free extents have the given values; extents with live values get room and some more. */
-static tile_instance instance_of(const tile_op *op, const int64_t *extents, const int64_t *args,
-                                 const int32_t (*lives)[2]) {
-    tile_instance i = {.op = op};
-    for (int k = 0; k < op->arg_count; k++) i.arg[k].i = args[k];
-    for (int k = 0; k < op->live_count; k++) {
-        i.live[k].least = lives[k][0];
-        i.live[k].most = lives[k][1];
-    }
-    /* Extents are evaluated by the oracle; the operands that give free extents come first. */
-    for (int e = 0; e < op->extent_count; e++)
-        i.tensor[op->params[op->extent_source[e].param].ordinal].extent[op->extent_source[e].dimension] = extents[e];
-    for (int p = 0; p < op->param_count; p++) {
-        const tile_param *q = &op->params[p];
-        if (!q->rank) continue;
-        i.tensor[q->ordinal].rank = q->rank;
-        for (int d = 0; d < q->rank; d++) {
-            world w = {.memory = arena_new(), .instance = &i, .op = op};
-            int64_t live[TILE_PARAMS], most = 0;
-            for (int k = 0; k < op->live_count; k++) live[k] = i.live[k].least;
-            do {
-                memcpy(w.live, live, sizeof live[0] * (size_t)op->live_count);
-                most = max_i64(most, scalar(&w, q->extent[d]));
-            } while (next_live(&i, live));
-            i.tensor[q->ordinal].extent[d] = most;
-            arena_free(w.memory);
-        }
-    }
-    mt_error e = {0};
-    if (tile_instance_check(&i, &e)) fail_msg("%s", e.message);
-    for (int k = 0; k < op->extent_count; k++) assert_int_equal(i.free_extent[k], extents[k]);
-    return i;
 }
 
 /* ---- programs ---- */

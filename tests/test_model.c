@@ -211,12 +211,19 @@ static void test_machines(void **state) {
         mt_engine_destroy(e);
         mt_machine_close(other.machine);
     }
-    e = engine(&s, (mt_engine_options){.context = 0});
-    for (size_t i = 0; i < LENGTH; i += 26) {
-        CHECK(mt_engine_feed(e, s.ids + i, 26, NULL, error));
-        assert_memory_equal(mt_engine_logits(e), whole.row + (i + 25) * 515, 515 * sizeof(float));
+    for (int placement = MT_PLACE_STATIC; placement <= MT_PLACE_QUEUE;
+         placement++) { /* often: a wait too few is a matter of luck */
+        stage other = s;
+        CHECK(mt_machine_open(&other.machine, "cpu:7", error));
+        e = engine(&other, (mt_engine_options){.placement = placement});
+        for (size_t k = 0; k < 200; k++) {
+            if (k % 5 == 0) CHECK(mt_engine_rewind(e, 0, error));
+            CHECK(mt_engine_feed(e, s.ids + k % 5 * 26, 26, NULL, error));
+            assert_memory_equal(mt_engine_logits(e), whole.row + (k % 5 * 26 + 25) * 515, 515 * sizeof(float));
+        }
+        mt_engine_destroy(e);
+        mt_machine_close(other.machine);
     }
-    mt_engine_destroy(e);
     e = engine(&s, (mt_engine_options){.no_fusion = 1, .all_logits = 1});
     assert_true(mt_program_instruction_count(mt_engine_program(e, 1)) > fused);
     feed(e, s.ids, LENGTH, LENGTH, &l);

@@ -49,7 +49,7 @@ static bool oracle_run(oracle *o, const char *script, const char *argument) {
     return true;
 }
 
-static uint32_t oracle_u32(oracle *o) {
+static __attribute__((unused)) uint32_t oracle_u32(oracle *o) {
     uint32_t v;
     assert_true(o->bytes.length - o->at >= sizeof v);
     memcpy(&v, o->bytes.data + o->at, sizeof v);
@@ -57,7 +57,7 @@ static uint32_t oracle_u32(oracle *o) {
     return v;
 }
 
-static const char *oracle_string(oracle *o, size_t *length) {
+static __attribute__((unused)) const char *oracle_string(oracle *o, size_t *length) {
     *length = oracle_u32(o);
     assert_true(o->bytes.length - o->at >= *length);
     o->at += *length;

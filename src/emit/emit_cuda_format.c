@@ -47,18 +47,26 @@ static const char *named(decoder *d, const char *type, const char *expression) {
 
 /* ---- integers that depend on q and the slice ---- */
 
-typedef struct affine { int64_t base, q, slice[5]; } affine; /* slice: of each bit of its number */
+enum { Q_BITS = 2, SLICE_BITS = 5, ALL_BITS = Q_BITS + SLICE_BITS };
 
-/* scale * (the node's value at this lane) + shift, as base + q * ... + bits of the slice * ...; false when it is none. */
+/* base + the sum of bit[i] over the bits that are set: first the bits of q, then those of the slice's number. */
+typedef struct affine { int64_t base, bit[ALL_BITS]; } affine;
+
+static int bits_of_slices(const decoder *d) {
+    int bits = 0;
+    while (1 << bits < slices_of(d)) bits++;
+    return bits;
+}
+
+/* scale * (the node's value at this lane) + shift as such a sum; false when it is none. */
 static bool affine_of(const decoder *d, const tile_node *n, int lane, int64_t scale, int64_t shift, affine *out) {
-    const int slices = slices_of(d);
     *out = (affine){.base = scale * emit_known_value(n, element_of(d, lane, 0, 0)).i + shift};
-    out->q = scale * emit_known_value(n, element_of(d, lane, 1, 0)).i + shift - out->base;
-    for (int b = 0; 1 << b < slices; b++) out->slice[b] = scale * emit_known_value(n, element_of(d, lane, 0, 1 << b)).i + shift - out->base;
-    for (int s = 0; s < slices; s++)
+    for (int b = 0; b < Q_BITS; b++) out->bit[b] = scale * emit_known_value(n, element_of(d, lane, 1 << b, 0)).i + shift - out->base;
+    for (int b = 0; b < bits_of_slices(d); b++) out->bit[Q_BITS + b] = scale * emit_known_value(n, element_of(d, lane, 0, 1 << b)).i + shift - out->base;
+    for (int s = 0; s < slices_of(d); s++)
         for (int q = 0; q < QUARTERS; q++) {
-            int64_t want = out->base + q * out->q;
-            for (int b = 0; 1 << b < slices; b++) want += (s >> b & 1) * out->slice[b];
+            int64_t want = out->base;
+            for (int b = 0; b < ALL_BITS; b++) want += ((s << Q_BITS | q) >> b & 1) * out->bit[b];
             if (want != scale * emit_known_value(n, element_of(d, lane, q, s)).i + shift) return false;
         }
     return true;
@@ -66,24 +74,32 @@ static bool affine_of(const decoder *d, const tile_node *n, int lane, int64_t sc
 
 static int64_t divisor_of(const affine *a, int64_t n) { /* the largest of n, n/2, ... that divides all */
     for (; n > 1; n /= 2) {
-        bool all = a->base % n == 0 && a->q % n == 0;
-        for (int b = 0; b < 5; b++) all &= a->slice[b] % n == 0;
+        bool all = a->base % n == 0;
+        for (int b = 0; b < ALL_BITS; b++) all &= a->bit[b] % n == 0;
         if (all) break;
     }
     return n;
 }
 
+static const char *add_term(const decoder *d, const char *sum, const char *name, int64_t factor) {
+    const char *term = factor == 1 ? name : arena_printf(d->memory, "%s * %" PRId64, name, factor);
+    return sum ? arena_printf(d->memory, "%s + %s", sum, term) : term;
+}
+
+/* The terms of the bits [first, first + count) of a variable: of the variable as a whole where that is the same. */
+static const char *add_terms(const decoder *d, const char *sum, const char *name, const int64_t *bit, int count) {
+    bool whole = count > 0 && bit[0];
+    for (int b = 1; b < count; b++) whole &= bit[b] == bit[0] * ((int64_t)1 << b);
+    if (whole) return add_term(d, sum, name, bit[0]);
+    for (int b = 0; b < count; b++)
+        if (bit[b]) sum = add_term(d, sum, b ? arena_printf(d->memory, "(%s >> %d & 1)", name, b) : arena_printf(d->memory, "(%s & 1)", name), bit[b]);
+    return sum;
+}
+
 static const char *affine_text(const decoder *d, const affine *a) {
     const char *sum = a->base ? arena_printf(d->memory, "%" PRId64, a->base) : NULL;
-    bool one = true; /* the slice's number as a whole */
-    const int slices = slices_of(d);
-    for (int b = 1; 1 << b < slices; b++) one &= a->slice[b] == a->slice[0] << b;
-    if (a->q) sum = arena_printf(d->memory, sum ? "%s + %s" : "%s%s", sum ? sum : "", arena_printf(d->memory, a->q == 1 ? "q" : "q * %" PRId64, a->q));
-    for (int b = 0; 1 << b < slices; b++) {
-        if (!a->slice[b] || (one && b)) continue;
-        const char *bit = one ? "slice" : arena_printf(d->memory, "(slice >> %d & 1)", b);
-        sum = arena_printf(d->memory, "%s%s%s * %" PRId64, sum ? sum : "", sum ? " + " : "", bit, a->slice[b]);
-    }
+    sum = add_terms(d, sum, "q", a->bit, Q_BITS);
+    sum = add_terms(d, sum, "slice", a->bit + Q_BITS, bits_of_slices(d));
     return sum ? sum : "0";
 }
 
@@ -124,50 +140,46 @@ static const char *code_at(const decoder *d, const char *bit, const char *byte, 
 }
 
 static const char *code_at_affine(const decoder *d, const affine *at, int bits) {
-    const int64_t align = divisor_of(at, 32);
-    affine byte = {.base = at->base / 8, .q = at->q / 8};
-    for (int b = 0; b < 5; b++) byte.slice[b] = at->slice[b] / 8;
-    return code_at(d, affine_text(d, at), affine_text(d, &byte), align, bits);
+    affine byte = {.base = at->base / 8};
+    for (int b = 0; b < ALL_BITS; b++) byte.bit[b] = at->bit[b] / 8;
+    return code_at(d, affine_text(d, at), affine_text(d, &byte), divisor_of(at, 32), bits);
 }
 
-/* Four neighbours' word: the lane's code, or NULL when there is no such word. */
+/* Four neighbours' word: the lane's code, or NULL when there is no such word. Its address takes the whole bytes of the place, a shift the rest. */
 static const char *from_word(decoder *d, const tile_node *n, const tile_field *f) {
     arena *m = d->memory;
     const int bits = f->type->scalar.bits, bytes = d->format->bits / 8;
-    affine at[FOUR];
+    affine at[FOUR], byte = {.base = 0}, rest = {.base = 0};
     for (int l = 0; l < FOUR; l++)
         if (!affine_of(d, n->a, l, bits, f->bit_offset, &at[l])) return NULL;
     const int64_t step = at[1].base - at[0].base;
-    for (int l = 0; l < FOUR; l++) {
-        if (at[l].base != at[0].base + l * step || at[l].q != at[0].q || memcmp(at[l].slice, at[0].slice, sizeof at[0].slice)) return NULL;
+    if (step <= 0 || bits > 8 || at[0].base < 0) return NULL;
+    for (int l = 0; l < FOUR; l++)
+        if (at[l].base != at[0].base + l * step || memcmp(at[l].bit, at[0].bit, sizeof at[0].bit)) return NULL;
+    int64_t span = at[0].base % 8, furthest = at[0].base / 8;
+    byte.base = at[0].base / 8;
+    rest.base = at[0].base % 8;
+    for (int b = 0; b < ALL_BITS; b++) {
+        if (at[0].bit[b] < 0) return NULL;
+        byte.bit[b] = at[0].bit[b] / 8;
+        rest.bit[b] = at[0].bit[b] % 8;
+        furthest += byte.bit[b];
+        span += rest.bit[b];
     }
-    if (step <= 0 || bits > 8) return NULL;
-    const bool whole = at[0].q % 8 == 0 && divisor_of(&(affine){.slice = {at[0].slice[0], at[0].slice[1], at[0].slice[2], at[0].slice[3], at[0].slice[4]}}, 8) == 8;
-    const int shift = (int)(at[0].base % 8);
-    const int64_t span = (whole ? shift : 7) + 3 * step + bits, size = span <= 16 ? 2 : 4;
-    if (span > 32) return NULL;
-    for (int s = 0; s < slices_of(d); s++) /* the word lies in the block */
-        for (int q = 0; q < QUARTERS; q++)
-            if ((emit_known_value(n->a, element_of(d, 0, q, s)).i * bits + f->bit_offset) / 8 + size > bytes) return NULL;
-    affine byte = at[0];
-    const char *address, *down;
-    if (whole) {
-        byte.base /= 8;
-        byte.q /= 8;
-        for (int b = 0; b < 5; b++) byte.slice[b] /= 8;
-        const int64_t align = divisor_of(&byte, bytes % 4 == 0 ? 4 : bytes % 2 == 0 ? 2 : 1);
-        address = arena_printf(m, "mt_get%d(p + %s, %d)", (int)size * 8, affine_text(d, &byte), (int)align);
-        down = NULL;
-    } else {
-        const char *bit = named(d, "int", arena_printf(m, "(%s)", affine_text(d, &byte)));
-        address = arena_printf(m, "mt_get%d(p + (%s >> 3), 1)", (int)size * 8, bit);
-        down = arena_printf(m, "(%s & 7)", bit);
+    span += 3 * step + bits;
+    const int64_t size = span <= 16 ? 2 : 4;
+    if (span > 32 || furthest + size > bytes) return NULL;
+    const int64_t align = divisor_of(&byte, bytes % 4 == 0 ? 4 : bytes % 2 == 0 ? 2 : 1);
+    const char *word = named(d, "uint32_t", arena_printf(m, "mt_get%d(p + %s, %d)", (int)size * 8, affine_text(d, &byte), (int)align));
+    int64_t by = rest.base;
+    bool moves = false;
+    for (int b = 0; b < ALL_BITS; b++) moves |= rest.bit[b] != 0;
+    if (moves) {
+        word = named(d, "uint32_t", arena_printf(m, "(%s >> (%s))", word, affine_text(d, &rest)));
+        by = 0;
     }
-    const char *word = named(d, "uint32_t", address);
-    if (down) word = named(d, "uint32_t", arena_printf(m, "(%s >> %s)", word, down));
-    const int64_t by = (whole ? shift : 0) + d->lane * step;
-    const char *code = by ? arena_printf(m, "%s >> %d", word, (int)by) : word;
-    return arena_printf(m, "(%s & %d)", code, (1 << bits) - 1);
+    by += d->lane * step;
+    return by ? arena_printf(m, "(%s >> %d & %d)", word, (int)by, (1 << bits) - 1) : arena_printf(m, "(%s & %d)", word, (1 << bits) - 1);
 }
 
 static const char *field(decoder *d, const tile_node *n) {
@@ -182,8 +194,9 @@ static const char *field(decoder *d, const tile_node *n) {
         if (affine_of(d, n->a, d->lane, bits, f->bit_offset, &at)) return decoded(d, f, code_at_affine(d, &at, bits));
     }
     const char *index = expression(d, n->a);
-    const int64_t align = divisor_of(&(affine){.base = f->bit_offset, .q = bits}, 32);
-    return decoded(d, f, code_at(d, arena_printf(m, "%d + %s * %d", f->bit_offset, index, bits), arena_printf(m, "%d + %s * %d", f->bit_offset / 8, index, bits / 8), align, bits));
+    const int64_t align = divisor_of(&(affine){.base = f->bit_offset, .bit = {bits}}, 32);
+    const char *byte = bits == 8 ? arena_printf(m, "%d + %s", f->bit_offset / 8, index) : arena_printf(m, "%d + %s * %d", f->bit_offset / 8, index, bits / 8);
+    return decoded(d, f, code_at(d, arena_printf(m, "%d + %s * %d", f->bit_offset, index, bits), byte, align, bits));
 }
 
 static const char *operate(decoder *d, const tile_node *n) {

@@ -177,7 +177,7 @@ cuda_value cuda_load(cuda_nest *x, const tile_node *n, const cuda_index *at) {
     const tile_access *access = n->access;
     const tile_format *t = n->type;
     const int last = access->rank - 1;
-    coordinate c[TILE_RANK];
+    coordinate c[TILE_RANK] = {{0}};
     const char *rows_valid = NULL; /* of all dimensions but the last */
     int others = LEVEL_STATEMENT, i = 0;
     for (int d = 0; d <= last; d++) {

@@ -68,12 +68,14 @@ mt_status mt_graph_select(mt_graph *g, mt_tensor t, int dimension, int64_t index
     mt_status status = begin(g, t, dimension, &v, &tensor, error);
     if (status != MT_OK) return status;
     if (v.rank == 1) return error_set(error, MT_E_ARGUMENT, tensor->name, "a view keeps at least one dimension: slice instead");
-    if (v.stride[dimension] == 1 && v.extent[dimension] > 1)
+    const int last = dimension == v.rank - 1 ? v.rank - 2 : v.rank - 1; /* what will be the last dimension */
+    if (v.stride[last] != 1 && v.extent[last] > 1)
         return error_set(error, MT_E_UNSUPPORTED, tensor->name, "selecting in the contiguous dimension leaves strided elements; machines read rows");
     if (index < 0 || index >= v.extent[dimension])
         return error_set(error, MT_E_ARGUMENT, tensor->name, "index %lld is not in dimension %d, whose extent is %lld", (long long)index, dimension, (long long)v.extent[dimension]);
     if ((status = cut(&v, tensor, dimension, index, index + 1, error)) != MT_OK) return status;
     remove_dimension(&v, dimension);
+    v.stride[v.rank - 1] = 1; /* it is, or there is one element */
     return finish(g, &v, out, error);
 }
 

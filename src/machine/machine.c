@@ -3,7 +3,7 @@
 
 #include <stdio.h>
 
-static const machine_kind *const kinds[] = {&machine_cpu}; /* "auto" is the first that opens */
+static const machine_kind *const kinds[] = {&machine_cpu, &machine_cuda}; /* "auto" is the first that opens */
 
 mt_status mt_machine_open(mt_machine **out, const char *name, mt_error *error) {
     *out = NULL;
@@ -23,7 +23,7 @@ mt_status mt_machine_open(mt_machine **out, const char *name, mt_error *error) {
     }
     return any ? status
                : error_set(error, MT_E_ARGUMENT, name,
-                           "there is no machine '%s'; there are \"cpu\", \"cpu:N\" and \"auto\"", name);
+                           "there is no machine '%s'; there are \"cpu\", \"cpu:N\", \"cuda:N\" and \"auto\"", name);
 }
 
 void mt_machine_close(mt_machine *m) {

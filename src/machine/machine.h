@@ -25,6 +25,6 @@ typedef struct machine_kind {
 struct mt_machine { const machine_kind *kind; char name[32]; };
 struct mt_session { const machine_kind *kind; };
 
-extern const machine_kind machine_cpu;
+extern const machine_kind machine_cpu, machine_cuda;
 
 #endif

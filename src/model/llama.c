@@ -232,7 +232,7 @@ static mt_status llama_graph(const mt_model *m, const mt_step *step, mt_graph *g
     builder b = {.m = m, .g = g, .i = &m->info, .rows = step->rows, .products = step->products ? step->products : "f32", .error = error, .status = MT_OK};
     const mt_model_info *i = b.i;
     const int64_t rows[1] = {step->rows}, half[1] = {i->head_dim / 2};
-    mt_tensor ids, frequencies, x, logits;
+    mt_tensor ids, frequencies, x, logits = -1;
     mt_live live = -1;
     b.status = mt_graph_live(g, "pos", 0, step->context - 1, &b.pos, error);
     if (b.status == MT_OK && step->rows > 1) b.status = mt_graph_live(g, "rows", 1, step->rows, &live, error);
