@@ -193,7 +193,7 @@ static void session_destroy(mt_session *base) {
     if (enter(s->machine, NULL) == MT_OK) {
         if (s->stream) cuda_api.cuStreamSynchronize(s->stream);
         for (size_t i = 0; s->tensors && i < s->program->tensors_count; i++) release(s, &s->tensors[i]);
-        cuda_unload(s);
+        cuda_session_unload(s);
         if (s->stream) cuda_api.cuStreamDestroy_v2(s->stream);
         leave(s->machine);
     }
@@ -213,7 +213,7 @@ static mt_status session_create(mt_session **out, mt_machine *base, const mt_pro
     if (status == MT_OK) status = program_bind(p, s->memory, &s->binding, error);
     if (status == MT_OK && (status = enter(s->machine, error)) == MT_OK) {
         status = cuda_check(cuda_api.cuStreamCreate(&s->stream, CUDA_STREAM_NON_BLOCKING), s->machine->device.where, error, "cannot make a stream");
-        if (status == MT_OK) status = cuda_load(s, error);
+        if (status == MT_OK) status = cuda_session_load(s, error);
         leave(s->machine);
     }
     *out = &s->base;

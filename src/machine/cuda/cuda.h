@@ -81,7 +81,7 @@ void cuda_weight_lay(emit_layout layout, const tile_format *f, int64_t rows, int
                      const void *from, void *to);
 
 /* cuda_load.c: compiles the program's ops and makes the session's tables. */
-mt_status cuda_load(cuda_session *s, mt_error *error);
-void cuda_unload(cuda_session *s);
+mt_status cuda_session_load(cuda_session *s, mt_error *error);
+void cuda_session_unload(cuda_session *s);
 
 #endif

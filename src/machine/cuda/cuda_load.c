@@ -144,7 +144,7 @@ static mt_status make_tables(cuda_session *s, mt_error *error) {
     return status;
 }
 
-mt_status cuda_load(cuda_session *s, mt_error *error) {
+mt_status cuda_session_load(cuda_session *s, mt_error *error) {
     emit_cuda_info info = {0};
     mt_status status = choose_layouts(s, error);
     for (size_t i = 0; i < s->program->ops_count && status == MT_OK; i++)
@@ -156,7 +156,7 @@ mt_status cuda_load(cuda_session *s, mt_error *error) {
     return status;
 }
 
-void cuda_unload(cuda_session *s) {
+void cuda_session_unload(cuda_session *s) {
     cuda_memory_free(s->tables);
     cuda_memory_free(s->slots);
     if (s->failure) cuda_api.cuMemFreeHost(s->failure);
