@@ -23,6 +23,5 @@ if [[ $(id -u) -ne 0 ]]; then
     sudo=(sudo)
 fi
 echo "packages: installing ${missing[*]}"
-export DEBIAN_FRONTEND=noninteractive
-"${sudo[@]}" apt-get update -q </dev/null
-"${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends "${missing[@]}" </dev/null
+"${sudo[@]}" apt-get update -qq </dev/null
+"${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -qq -y -o Dpkg::Use-Pty=0 --no-install-recommends "${missing[@]}" </dev/null

@@ -12,7 +12,7 @@ enum {
     CUDA_SLOTS = 4,                       /* instructions decoded ahead, at most */
     CUDA_PAGE = 16384,                    /* bytes of a page */
     CUDA_MOST_PAGES = 12,
-    CUDA_TENSORS = 12                     /* operands of an instruction on this machine */
+    CUDA_TENSORS = 16                     /* operands of an instruction on this machine */
 };
 
 /* An operand as the device sees it: strides in elements. `live` >= 0 names the live value that is the current extent. */

@@ -204,6 +204,14 @@ MT_DEVICE uint32_t mt_get_bits(const void *data, int64_t i, int bits) {
     const int at = (int)(i & 7) * bits, first = at >> 3, last = (at + bits - 1) >> 3;
     return ((uint32_t)p[first] | (uint32_t)p[last] << 8) >> (at & 7) & ((1u << bits) - 1);
 }
+/* Writes one; other threads may write the other elements of its bytes. */
+MT_DEVICE void mt_put_bits(void *data, int64_t i, int bits, uint32_t code) {
+    const size_t bit = ((size_t)data & 3) * 8 + (size_t)(i >> 3) * bits * 8 + (size_t)(i & 7) * bits, shift = bit % 32;
+    uint32_t *word = (uint32_t *)((size_t)data & ~(size_t)3) + bit / 32;
+    const uint64_t mask = (uint64_t)((1u << bits) - 1) << shift, value = (uint64_t)code << shift & mask;
+    mt_set_bits(word, (uint32_t)mask, (uint32_t)value);
+    if (mask >> 32) mt_set_bits(word + 1, (uint32_t)(mask >> 32), (uint32_t)(value >> 32));
+}
 /* `bits` <= 32 bits from bit `at` on. */
 MT_DEVICE uint32_t mt_get_code(const uint8_t *p, int at, int bits) {
     uint64_t word = 0;

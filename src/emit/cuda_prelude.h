@@ -71,6 +71,12 @@ MT_DEVICE uint32_t mt_f16_pair(float a, float b) { uint32_t c; asm("cvt.rn.f16x2
 /* The value of the lane whose number differs in these bits. All lanes take part. */
 template <typename T> MT_DEVICE T mt_shuffle_xor(T v, int lanes) { return __shfl_xor_sync(0xffffffffu, v, lanes); }
 
+/* The bits of a word in device memory that the mask has take those of the value; no other thread writes them meanwhile. */
+MT_DEVICE void mt_set_bits(uint32_t *word, uint32_t mask, uint32_t value) {
+    atomicAnd(word, ~mask);
+    atomicOr(word, value);
+}
+
 /* ---- the CTA ---- */
 
 typedef struct mt_slot { /* a decoded instruction in shared memory */

@@ -303,7 +303,7 @@ void cuda_store(cuda_emit *e, const role_statement *s) {
     const tile_access *access = s->access;
     const tile_format *t = e->r->op.params[access->param].type;
     const int last = access->rank - 1;
-    if (tile_format_is_block(t) || t->bits < 8 || is_e8m0(t)) {
+    if (tile_format_is_block(t)) {
         cuda_unsupported(e, s->line, arena_printf(m, "stores of %s", t->name));
         return;
     }
@@ -325,7 +325,7 @@ void cuda_store(cuda_emit *e, const role_statement *s) {
     const tile_node *n = s->value;
     for (int d = 0; d < n->shape.rank; d++)
         below[d] = n->shape.extent[d] == 1 ? cuda_index_constant(0) : at[d + s->shape.rank - n->shape.rank];
-    const char *type = memory_type(t), *tensor = cuda_tensor_name(e, access->param), *pointer = row_pointer(&x, access->param, type, false, c, access->rank), *rest = NULL;
+    const char *type = memory_type(t), *tensor = cuda_tensor_name(e, access->param), *pointer = is_packed(t) ? NULL : row_pointer(&x, access->param, type, false, c, access->rank), *rest = NULL;
     const cuda_value v = cuda_element(&x, n, below);
     const char *value = emit_bare(m, v.text);
     cuda_rows_open(&x, &s->spread, &rows, rows_valid);
@@ -336,7 +336,7 @@ void cuda_store(cuda_emit *e, const role_statement *s) {
         cuda_print(e, "for (int j = 0; j < %d; j++) {", s->spread.vector);
         e->indent++;
         cuda_nest_lines(&x, LEVEL_LANE);
-        cuda_print(e, "%s[j] = %s;", out, value);
+        cuda_print(e, "%s[j] = %s;", out, is_e8m0(t) ? arena_printf(m, "(uint8_t)%s", v.text) : value);
         e->indent--;
         cuda_print(e, "}");
         if (c[last].proven) cuda_print(e, "mt_store(%s + %s, %s, 0, %d);", pointer, first, out, s->spread.vector);
@@ -347,15 +347,17 @@ void cuda_store(cuda_emit *e, const role_statement *s) {
         const char *valid = check_of(&x, &c[last]);
         for (int d = 0; d < last; d++)
             if (c[d].level > LEVEL_ROW) valid = and(m, valid, check_of(&x, &c[d]));
-        for (int l = LEVEL_VECTOR; l < LEVELS; l++) rest = plus(m, rest, offset_at(&x, tensor, c, access->rank, l));
-        const char *place = arena_printf(m, "%s[%s]", pointer, rest ? emit_bare(m, rest) : "0");
+        for (int l = is_packed(t) ? LEVEL_STATEMENT : LEVEL_VECTOR; l < LEVELS; l++) rest = plus(m, rest, offset_at(&x, tensor, c, access->rank, l));
+        const char *place = arena_printf(m, "%s[%s]", pointer ? pointer : "", rest ? emit_bare(m, rest) : "0");
         if (s->spread.vector > 1) {
             cuda_print(e, "#pragma unroll");
             cuda_print(e, "for (int j = 0; j < %d; j++) {", s->spread.vector);
             e->indent++;
         }
         cuda_nest_lines(&x, LEVEL_LANE);
-        cuda_print(e, "%s%s%s%s %s %s;", valid ? "if (" : "", valid ? valid : "", valid ? ") " : "", place, s->adds ? "+=" : "=", value);
+        if (valid) cuda_print(e, "if (%s)", valid);
+        if (is_packed(t)) cuda_print(e, "mt_put_bits(%s->data, %s, %d, (uint32_t)%s);", tensor, rest ? rest : "0", t->bits, v.text);
+        else cuda_print(e, "%s %s %s;", place, s->adds ? "+=" : "=", is_e8m0(t) ? arena_printf(m, "(uint8_t)%s", v.text) : value);
         if (s->spread.vector > 1) {
             e->indent--;
             cuda_print(e, "}");

@@ -127,25 +127,30 @@ static void print_each(cuda_emit *e, const role_statement *s) {
     const char *to = arena_printf(m, "%s + %s", e->names[s->to], cuda_linear(&x, &t->shape, v->stride, base, NULL).text), *type = emit_c_type(t->type);
     const int64_t columns = s->value->shape.rank ? s->value->shape.extent[s->value->shape.rank - 1] : 1;
     const bool padded = columns > 1 && columns < s->spread.columns; /* a panel's last columns are zeros */
-    const char *k = rows.column.text, *none = emit_literal(m, &(tile_node){.kind = TILE_CONST, .type = t->type});
+    const char *values = cuda_name(e, "values");
+    emit_line *const lines = x.first[LEVEL_VECTOR];
+    if (padded) x.first[LEVEL_VECTOR] = NULL;
     cuda_rows_open(&x, &s->spread, &rows, NULL);
-    if (s->spread.vector == 1) {
-        cuda_nest_lines(&x, LEVEL_LANE);
-        const char *text_of = emit_bare(m, value.text);
-        if (padded) text_of = arena_printf(m, "%s < %" PRId64 " ? %s : %s", k, columns, value.text, none);
-        cuda_print(e, "%s[%s] = %s;", e->names[s->to], cuda_linear(&x, &t->shape, v->stride, at, NULL).text, text_of);
-    } else {
-        const char *out = cuda_name(e, "values");
-        cuda_print(e, "%s %s[%d];", type, out, s->spread.vector);
+    if (padded || s->spread.vector > 1) cuda_print(e, padded ? "%s %s[%d] = {0};" : "%s %s[%d];", type, values, s->spread.vector);
+    if (padded) {
+        x.first[LEVEL_VECTOR] = lines;
+        cuda_print(e, "if (%s < %" PRId64 ") {", rows.column.text, columns);
+        e->indent++;
+        cuda_nest_lines(&x, LEVEL_VECTOR);
+    }
+    if (s->spread.vector > 1) {
         cuda_print(e, "#pragma unroll");
         cuda_print(e, "for (int j = 0; j < %d; j++) {", s->spread.vector);
         e->indent++;
-        cuda_nest_lines(&x, LEVEL_LANE);
-        cuda_print(e, "%s[j] = %s;", out, padded ? arena_printf(m, "%s < %" PRId64 " ? %s : (%s)%s", k, columns, value.text, type, none) : emit_bare(m, value.text));
+    }
+    cuda_nest_lines(&x, LEVEL_LANE);
+    if (padded || s->spread.vector > 1) cuda_print(e, "%s[%s] = %s;", values, s->spread.vector > 1 ? "j" : "0", emit_bare(m, value.text));
+    else cuda_print(e, "%s[%s] = %s;", e->names[s->to], cuda_linear(&x, &t->shape, v->stride, at, NULL).text, emit_bare(m, value.text));
+    for (int depth = (s->spread.vector > 1) + padded; depth > 0; depth--) {
         e->indent--;
         cuda_print(e, "}");
-        cuda_print(e, "mt_put(%s, %s);", to, out);
     }
+    if (padded || s->spread.vector > 1) cuda_print(e, "mt_put(%s, %s);", to, values);
     cuda_rows_close(e, &s->spread, NULL);
 }
 

@@ -108,7 +108,7 @@ static emit_value moved(emit_nest *x, const tile_node *n, const emit_index *at) 
 /* An element of a node that is computed as a whole before the nest. */
 static emit_value of_array(emit_nest *x, const tile_node *n, const emit_index *at) {
     emit_limit limits[TILE_RANK];
-    emit_index_limits(x, n->shape.rank, at, limits);
+    emit_index_limits(x, &n->shape, at, limits);
     const emit_array array = emit_materialise(x->e, n, limits);
     return emit_array_element(x, &array, at);
 }
@@ -120,7 +120,7 @@ static bool is_dense(const emit *e, const tile_node *n) {
 static emit_value reshaped(emit_nest *x, const tile_node *n, const emit_index *at) {
     emit *e = x->e;
     emit_limit limits[TILE_RANK], below[TILE_RANK];
-    emit_index_limits(x, n->shape.rank, at, limits);
+    emit_index_limits(x, &n->shape, at, limits);
     const tile_node *from = n;
     do { /* down to what is not a reshape */
         emit_operand_limits(from, 0, limits, below);
@@ -157,7 +157,7 @@ emit_value emit_element(emit_nest *x, const tile_node *n, const emit_index *at) 
     arena *m = e->memory;
     if (n->shape.rank) {
         emit_limit limits[TILE_RANK];
-        emit_index_limits(x, n->shape.rank, at, limits);
+        emit_index_limits(x, &n->shape, at, limits);
         const emit_array *temporary = emit_temporary_of(e, n, limits);
         if (temporary) return emit_array_element(x, temporary, at);
     }

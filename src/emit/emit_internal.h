@@ -204,7 +204,7 @@ void emit_operand_index(const tile_node *n, int which, const emit_index *at, emi
 /* The same for RESHAPE. False when that takes a division of something that depends on the innermost loop. */
 bool emit_reshape_index(const emit_nest *x, const tile_node *n, const emit_index *at, emit_index *out);
 /* The limits of a tile that is read at these indices. */
-void emit_index_limits(const emit_nest *x, int rank, const emit_index *at, emit_limit *out);
+void emit_index_limits(const emit_nest *x, const tile_shape *shape, const emit_index *at, emit_limit *out);
 
 void emit_nest_begin(emit *e, emit_nest *x, int rank, const emit_loop *loops, emit_index *at);
 /* Opens the loops from .. to - 1, with the lines of their bodies. */

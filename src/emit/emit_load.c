@@ -194,7 +194,7 @@ emit_value emit_load(emit_nest *x, const tile_node *n, const emit_index *at) {
     bool proven = true;
     if (tile_format_is_block(t) && !is_row(access, at)) { /* decode the slice as a whole first */
         emit_limit limits[TILE_RANK];
-        emit_index_limits(x, n->shape.rank, at, limits);
+        emit_index_limits(x, &n->shape, at, limits);
         const emit_array array = emit_materialise(e, n, limits);
         return emit_array_element(x, &array, at);
     }

@@ -124,10 +124,13 @@ bool emit_reshape_index(const emit_nest *x, const tile_node *n, const emit_index
     return true;
 }
 
-void emit_index_limits(const emit_nest *x, int rank, const emit_index *at, emit_limit *out) {
-    for (int d = 0; d < rank; d++) {
+void emit_index_limits(const emit_nest *x, const tile_shape *shape, const emit_index *at, emit_limit *out) {
+    for (int d = 0; d < shape->rank; d++) {
         out[d] = (emit_limit){0, 1};
-        if (at[d].loop >= 0 && !at[d].text && at[d].offset == 0) out[d] = x->loop[at[d].loop].limit;
+        if (at[d].loop < 0 || at[d].text || at[d].offset) continue;
+        /* A loop may run over more than this tile, which is then an operand of a concatenation. */
+        const emit_limit l = x->loop[at[d].loop].limit;
+        if (l.id > 0 && x->e->limits[l.id].size * l.factor <= shape->extent[d]) out[d] = l;
     }
 }
 

@@ -90,6 +90,7 @@ void graph_node_instance(const mt_graph *g, const graph_node *n, const tile_op *
             tile_operand *o = &out->tensor[param->ordinal];
             o->rank = v->rank;
             memcpy(o->extent, v->extent, sizeof o->extent);
+            for (int d = 0; d < v->rank; d++) o->live[d] = v->live[d] >= 0;
         }
     }
 }

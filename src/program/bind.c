@@ -175,6 +175,7 @@ mt_status program_instance(const mt_program *p, const tile_op *op, const program
             const program_operand *o = &p->operands[n->tensor[at]];
             out->tensor[at].rank = o->rank;
             memcpy(out->tensor[at].extent, o->extent, sizeof out->tensor[at].extent);
+            for (int d = 0; d < o->rank && d < TILE_RANK; d++) out->tensor[at].live[d] = o->live[d] >= 0;
         }
     }
     return tile_instance_check(out, error);

@@ -6,7 +6,7 @@
  * a live value takes the range of what it can be. So the low and high end of an affine index in which each loop
  * variable stands once are exact; where they are not, the range is too large, never too small. What comes from data has
  * the range of its type. Arithmetic that could leave 64 bits gives every integer, since machines would wrap around
- * there.
+ * there. A free extent that is live is any from 0 to its most: x[M - 1] can be any row.
  *
  * A branch whose condition is decided here is taken or left out (the first instruction of an ordered sum writes, the
  * others add); a loop that cannot run is left out. A variable that is assigned again in a branch or a loop that may or
@@ -198,7 +198,8 @@ static range evaluate(const walk *w, const tile_node *n) {
     case TILE_CONST: return exactly(n->value.i);
     case TILE_GRID: return exactly(w->index[n->index]);
     case TILE_LOOP: return w->loops[n->index];
-    case TILE_EXTENT: return exactly(i->free_extent[n->index]);
+    case TILE_EXTENT: /* in an extent or a count: what there must be room for */
+        return (range){w->index && i->free_live[n->index] ? 0 : i->free_extent[n->index], i->free_extent[n->index], -1};
     case TILE_ARG: return exactly(i->arg[w->op->params[n->index].ordinal].i);
     case TILE_LIVE: {
         const int live = w->op->params[n->index].ordinal;
@@ -537,9 +538,11 @@ mt_status tile_instance_check(tile_instance *i, mt_error *error) {
             status = check_operand(i, p, error);
     }
     if (status) return status;
-    for (int k = 0; k < op->extent_count; k++)
-        i->free_extent[k] =
-            i->tensor[op->params[op->extent_source[k].param].ordinal].extent[op->extent_source[k].dimension];
+    for (int k = 0; k < op->extent_count; k++) {
+        const tile_operand *source = &i->tensor[op->params[op->extent_source[k].param].ordinal];
+        i->free_extent[k] = source->extent[op->extent_source[k].dimension];
+        i->free_live[k] = source->live[op->extent_source[k].dimension];
+    }
     for (int k = 0; k < op->param_count && !status; k++)
         for (int d = 0; d < op->params[k].rank && !status; d++) status = check_extent(i, &op->params[k], d, error);
     return status;

@@ -233,6 +233,7 @@ mt_status tile_bind(arena *a, const tile_op **out, const tile_file *f, const cha
 typedef struct tile_operand {
     int rank;
     int64_t extent[TILE_RANK];
+    bool live[TILE_RANK]; /* the extent at run time may be any from 0 to this one */
 } tile_operand;
 
 typedef struct tile_instance {
@@ -240,7 +241,8 @@ typedef struct tile_instance {
     tile_operand tensor[TILE_PARAMS];       /* by tensor ordinal */
     union { int64_t i; float f; } arg[TILE_PARAMS]; /* by arg ordinal */
     struct { int32_t least, most; } live[TILE_PARAMS]; /* by live ordinal: the range the value can take */
-    int64_t free_extent[TILE_EXTENTS];      /* set by tile_instance_check */
+    int64_t free_extent[TILE_EXTENTS];      /* set by tile_instance_check, with the next */
+    bool free_live[TILE_EXTENTS];           /* it is that at most */
 } tile_instance;
 
 /* Checks that operands fit the op's extents (rank, constants, agreement of free extents, room for live maxima, block
