@@ -207,7 +207,7 @@ cuda_value cuda_load(cuda_nest *x, const tile_node *n, const cuda_index *at) {
                             access->item[last].kind == TILE_ITEM_RANGE;
     if (neighbours) {
         const cuda_index base = {along->text, along->level, false, along->offset};
-        const char *first = emit_bare(m, cuda_index_text(x, &base)), *from = arena_printf(m, "%s + %s", pointer, first);
+        const char *first = cuda_index_text(x, &base), *from = arena_printf(m, "%s + %s", pointer, first);
         const char *key = arena_printf(m, "load %s %s %s", pointer, first, valid ? valid : "");
         const cuda_value *known = cuda_known_value(x, key);
         const char *vector = known ? known->text : cuda_name(e, e->r->op.params[access->param].name);
