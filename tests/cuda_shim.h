@@ -99,6 +99,7 @@ MT_DEVICE uint32_t mt_f16_from_f32(float x) { const _Float16 h = (_Float16)x; ui
 MT_DEVICE uint32_t mt_bf16_pair(float a, float b) { return mt_bf16_from_f32(a) | mt_bf16_from_f32(b) << 16; }
 MT_DEVICE uint32_t mt_f16_pair(float a, float b) { return mt_f16_from_f32(a) | mt_f16_from_f32(b) << 16; }
 
+template <typename T> MT_DEVICE T *mt_global(T *p) { return p; }
 MT_DEVICE void mt_set_bits(uint32_t *word, uint32_t mask, uint32_t value) { *word = (*word & ~mask) | value; }
 
 /* ---- the CTA ---- */

@@ -68,6 +68,12 @@ MT_DEVICE uint32_t mt_f16_from_f32(float x) { uint16_t c; asm("cvt.rn.f16.f32 %0
 MT_DEVICE uint32_t mt_bf16_pair(float a, float b) { uint32_t c; asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(c) : "f"(b), "f"(a)); return c; }
 MT_DEVICE uint32_t mt_f16_pair(float a, float b) { uint32_t c; asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(c) : "f"(b), "f"(a)); return c; }
 
+/* A tensor's memory, which the compiler cannot tell from shared memory by itself. */
+template <typename T> MT_DEVICE T *mt_global(T *p) {
+    __builtin_assume(__isGlobal(p));
+    return p;
+}
+
 /* The value of the lane whose number differs in these bits. All lanes take part. */
 template <typename T> MT_DEVICE T mt_shuffle_xor(T v, int lanes) { return __shfl_xor_sync(0xffffffffu, v, lanes); }
 

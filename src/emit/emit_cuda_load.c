@@ -128,7 +128,7 @@ static const char *row_pointer(cuda_nest *x, int param, const char *type, bool c
     const char *pointer = arena_printf(m, "%s%s *", constant ? "const " : "", type);
     const int guarded = x->guarded;
     x->guarded = 0; /* addresses are only computed */
-    const char *base = arena_printf(m, "(%s)%s->data%s%s", pointer, tensor, head ? " + " : "", head ? head : "");
+    const char *base = arena_printf(m, "mt_global((%s)%s->data)%s%s", pointer, tensor, head ? " + " : "", head ? head : "");
     cuda_value p = cuda_hoist(x, (cuda_value){base, LEVEL_STATEMENT, false}, pointer, name);
     x->guarded = guarded;
     if (!row) return p.text;

@@ -85,9 +85,9 @@ static mt_status read_sections(reader *r, mt_program *p, const uint8_t *data) {
     mt_status status = MT_OK;
 #define X(name, type, what)                                                                                            \
     if (status == MT_OK) status = read_section(r, data, &h->name, #name, sizeof(type), &end);                          \
+    if (status != MT_OK) return status;                                                                                \
     p->name = (const type *)(data + h->name.offset);                                                                   \
-    p->name##_count = h->name.count;                                                                                   \
-    if (status != MT_OK) return status;
+    p->name##_count = h->name.count;
     PROGRAM_SECTIONS(X)
 #undef X
     if (align_up(end, PROGRAM_ALIGNMENT) < h->file_bytes || !is_zero(data + end, h->file_bytes - end))
