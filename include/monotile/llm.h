@@ -14,7 +14,7 @@ typedef struct mt_engine_options {
     int32_t context;      /* positions; 0: what the model was trained for, at most 4096 */
     int32_t rows;         /* tokens of a prompt that one run takes; 0: 64 */
     int all_logits;       /* keep logits of every row: mt_engine_feed can give them out */
-    const char *cache;    /* element type of the key-value cache; NULL: "f16" */
+    const char *cache;    /* element type of the key-value cache; NULL: "f32" on a CPU, "f16" on a GPU */
     const char *products; /* see mt_step; NULL: "f32" on a CPU, "bf16" on a GPU */
     mt_placement placement;
     int no_fusion;

@@ -35,7 +35,7 @@ typedef struct mt_step {
     int32_t rows;       /* tokens a step takes at most. 1: exactly one. More: the live value "rows" says how many */
     int32_t context;    /* positions the cache has room for */
     int all_logits;     /* logits of every row; otherwise of the last one */
-    const char *cache;  /* the cache's element type; NULL: "f16" */
+    const char *cache;  /* the cache's element type; NULL: "f32" */
     const char *products; /* what weights and activations are rounded to where they are multiplied; NULL: "f32", not at all */
 } mt_step;
 

@@ -22,7 +22,7 @@ static const char help[] =
     "      --print-ids     print the tokens' ids instead of their text\n"
     "      --json          print one JSON object at the end: text, ids, prompt_ids, ended_by, figures\n"
     "      --machine NAME  auto, cpu, cpu:N for N workers, cuda:N for a GPU (auto)\n"
-    "      --cache TYPE    element type of the key-value cache (f16)\n"
+    "      --cache TYPE    element type of the key-value cache (f32)\n"
     "      --profile       where the time of the last prompt run and of the last step went, to stderr\n";
 
 typedef struct run_options {
