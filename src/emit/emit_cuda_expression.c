@@ -224,7 +224,7 @@ static cuda_value buffer_element(cuda_nest *x, const tile_node *n, const cuda_in
     bool aligned;
     const cuda_value i = cuda_linear(x, &t->shape, stride, at, &aligned);
     cuda_index base[TILE_RANK];
-    memcpy(base, at, sizeof base);
+    memcpy(base, at, (size_t)t->shape.rank * sizeof *base);
     if (t->shape.rank) base[t->shape.rank - 1].lane = false;
     const cuda_value first = cuda_linear(x, &t->shape, stride, base, NULL);
     if (parts) aligned &= apart % x->vector == 0 && stride % x->vector == 0;
