@@ -110,7 +110,8 @@ def find_jobs(args, common, plain):
         add(args.address, "(address)", [s for s in scripts if s == "test_cli"] + programs,
             {"UBSAN_OPTIONS": "print_stacktrace=1", "ASAN_OPTIONS": "detect_stack_use_after_return=1"})
     if args.thread:
-        add(args.thread, "(thread)", args.threaded.split(), {"TSAN_OPTIONS": "halt_on_error=1"}, without_randomised_addresses())
+        add(args.thread, "(thread)", args.threaded.split(), {"TSAN_OPTIONS": f"halt_on_error=1 suppressions={ROOT}/tests/thread.supp"},
+            without_randomised_addresses())
     return jobs
 
 
