@@ -333,7 +333,7 @@ class Running(Case):
 
     def test_interrupt(self):
         process = subprocess.Popen([CLI, "run", odd_model(), "--raw", "-p", "x", "-n", "0", "--print-ids", "--context", "20000"],
-                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT)
+                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT, bufsize=0)  # nothing is lost between read and communicate
         first = process.stdout.read(1)
         process.send_signal(signal.SIGINT)
         out, err = process.communicate()
