@@ -13,8 +13,8 @@ extern const struct embedded_file emit_files[];
 
 enum { CUDA_CHUNK = 60 }; /* ops in a unit */
 
-typedef const char *shim_function(const program_instruction *instruction, const cuda_tensor *tensors, int tensor_count, int32_t *lives, size_t scratch_bytes,
-                                  uint64_t seed, uint64_t *page_bytes);
+typedef const char *shim_function(const program_instruction *instruction, const cuda_tensor *tensors, int tensor_count,
+                                  int32_t *lives, size_t scratch_bytes, uint64_t seed, uint64_t *page_bytes);
 
 typedef struct cuda_case {
     const test_case *c;
@@ -54,14 +54,15 @@ static inline void *compile_shim(const char *unit) {
     snprintf(source, sizeof source, "%s/unit.cpp", folder);
     snprintf(object, sizeof object, "%s/unit.so", folder);
     /* no contraction: the same numbers as the interpreter's where no sum is taken */
-    snprintf(command, sizeof command, "g++ -std=gnu++17 -O1 -fwrapv -ffp-contract=off -fno-strict-aliasing -Wall -Wno-unknown-pragmas -Wno-unused -Wno-parentheses -Wno-tautological-compare -Werror -shared -fPIC -o %s %s -lm",
+    snprintf(command, sizeof command,
+             "g++ -std=gnu++17 -O1 -fwrapv -ffp-contract=off -fno-strict-aliasing -Wall -Wno-unknown-pragmas "
+             "-Wno-unused -Wno-parentheses -Wno-tautological-compare -Werror -shared -fPIC -o %s %s -lm",
              object, source);
     if (file_write_atomic(source, shim.data, shim.length, &error) == MT_OK) {
         if (getenv("CUDA_KEEP")) file_write_atomic(getenv("CUDA_KEEP"), shim.data, shim.length, NULL);
-        if (system(command)) {
+        if (system(command))
             fprintf(stderr, "%s\n", command);
-            file_write_atomic("/tmp/failed_unit.cpp", shim.data, shim.length, NULL);
-        } else
+        else
             library = dlopen(object, RTLD_NOW | RTLD_LOCAL);
     }
     unlink(source);
@@ -87,10 +88,13 @@ static inline void lay_weight(const test_tensor *from, role_layout layout, test_
         for (int64_t k = 0; k < columns; k += f->block) {
             int64_t at;
             if (layout == ROLE_ATOMS)
-                at = ((n / 8) * ceil_div(columns, 64) + k / 64) * 1024 + (n % 8) * 128 + ((k % 64 / 8) ^ (n % 8)) * 16 + (k % 8) * 2;
+                at = ((n / 8) * ceil_div(columns, 64) + k / 64) * 1024 + (n % 8) * 128 + ((k % 64 / 8) ^ (n % 8)) * 16 +
+                     (k % 8) * 2;
             else {
                 const int64_t b = k / band, wide = tile_format_bytes(f, b == bands - 1 ? columns - b * band : band);
-                at = n / 8 * (role_layout_bytes(layout, f, 8, columns)) + b * (int64_t)align_up((uint64_t)(8 * tile_format_bytes(f, band)), 16) + n % 8 * wide + tile_format_bytes(f, k % band);
+                at = n / 8 * (role_layout_bytes(layout, f, 8, columns)) +
+                     b * (int64_t)align_up((uint64_t)(8 * tile_format_bytes(f, band)), 16) + n % 8 * wide +
+                     tile_format_bytes(f, k % band);
             }
             const size_t bytes = (size_t)f->bits / 8;
             if (at < 0 || (size_t)at + bytes > to->size - BEFORE) abort();
@@ -137,8 +141,10 @@ static inline const char *run_cuda(const cuda_case *k, const test_tensor *tensor
     for (int i = 0; i < op->arg_count && i < PROGRAM_ARGS; i++) {
         for (int q = 0; q < op->param_count; q++)
             if (op->params[q].kind == TILE_PARAM_ARG && op->params[q].ordinal == i) {
-                if (op->params[q].type->scalar.kind == TILE_FLOAT) memcpy(&instruction.arg[i], &args[i].f, 4);
-                else instruction.arg[i] = (int32_t)args[i].i;
+                if (op->params[q].type->scalar.kind == TILE_FLOAT)
+                    memcpy(&instruction.arg[i], &args[i].f, 4);
+                else
+                    instruction.arg[i] = (int32_t)args[i].i;
             }
     }
     for (int i = 0; i < PROGRAM_LIVES; i++) instruction.live[i] = (uint16_t)i;
@@ -146,7 +152,8 @@ static inline const char *run_cuda(const cuda_case *k, const test_tensor *tensor
         int64_t rest = i;
         uint64_t page_bytes;
         for (int a = op->axis_total - 1; a >= 0; a--) instruction.index[a] = (int32_t)(rest % grid[a]), rest /= grid[a];
-        failure = k->run(&instruction, device, op->tensor_count, lives, (size_t)k->scratch, seed + (uint64_t)i, &page_bytes);
+        failure =
+            k->run(&instruction, device, op->tensor_count, lives, (size_t)k->scratch, seed + (uint64_t)i, &page_bytes);
     }
     for (int i = 0; i < count; i++)
         if (k->op.layout[i] != ROLE_ROWS) tensors_free(&laid[i], 1);

@@ -1,10 +1,11 @@
-/* Runs the emitted device code on the CPU: this file takes the place of cuda_prelude.h in a unit that g++ compiles, and of the interpreter.
+/* Runs the emitted device code on the CPU: this file takes the place of cuda_prelude.h in a unit that g++ compiles, and
+ * of the interpreter.
  *
- * The 256 consumers of a CTA and its loader are coroutines on one thread. They change places wherever the chip's threads could
- * wait for each other (bar.sync, shuffles, mma, pages), in an order that a seed decides, so that a missing SYNC shows as a wrong number. Shared
- * memory holds NaN before an instruction, pages hold NaN before they are filled and after they were read. A bulk copy lands only when
- * somebody waits for it. What cannot go on ends the run with a message. Nothing of the chip's numbers is modelled but
- * formats: sums of an mma are taken in double. */
+ * The 256 consumers of a CTA and its loader are coroutines on one thread. They change places wherever the chip's
+ * threads could wait for each other (bar.sync, shuffles, mma, pages), in an order that a seed decides, so that a
+ * missing SYNC shows as a wrong number. Shared memory holds NaN before an instruction, pages hold NaN before they are
+ * filled and after they were read. A bulk copy lands only when somebody waits for it. What cannot go on ends the run
+ * with a message. Nothing of the chip's numbers is modelled but formats: sums of an mma are taken in double. */
 #ifndef CUDA_SHIM_H
 #define CUDA_SHIM_H
 
@@ -21,10 +22,20 @@
 #define __noinline__
 #define MT_DEVICE static inline __attribute__((unused))
 
-typedef struct { uint32_t x, y; } __attribute__((aligned(8))) uint2;
-typedef struct { uint32_t x, y, z, w; } __attribute__((aligned(16))) uint4;
-static inline uint2 make_uint2(uint32_t x, uint32_t y) { uint2 v = {x, y}; return v; }
-static inline uint4 make_uint4(uint32_t x, uint32_t y, uint32_t z, uint32_t w) { uint4 v = {x, y, z, w}; return v; }
+typedef struct {
+    uint32_t x, y;
+} __attribute__((aligned(8))) uint2;
+typedef struct {
+    uint32_t x, y, z, w;
+} __attribute__((aligned(16))) uint4;
+static inline uint2 make_uint2(uint32_t x, uint32_t y) {
+    uint2 v = {x, y};
+    return v;
+}
+static inline uint4 make_uint4(uint32_t x, uint32_t y, uint32_t z, uint32_t w) {
+    uint4 v = {x, y, z, w};
+    return v;
+}
 
 /* ---- coroutines ---- */
 
@@ -84,18 +95,46 @@ static inline void shim_prepare(int t, void (*body)(void)) {
 
 /* ---- bits, conversions ---- */
 
-MT_DEVICE float mt_float(uint32_t bits) { float f; memcpy(&f, &bits, 4); return f; }
-MT_DEVICE uint32_t mt_bits(float f) { uint32_t bits; memcpy(&bits, &f, 4); return bits; }
-MT_DEVICE uint64_t mt_bits64(double f) { uint64_t bits; memcpy(&bits, &f, 8); return bits; }
-MT_DEVICE float mt_add_rounded(float a, float b) { volatile float c = a + b; return c; }
-MT_DEVICE float mt_mul_rounded(float a, float b) { volatile float c = a * b; return c; }
+MT_DEVICE float mt_float(uint32_t bits) {
+    float f;
+    memcpy(&f, &bits, 4);
+    return f;
+}
+MT_DEVICE uint32_t mt_bits(float f) {
+    uint32_t bits;
+    memcpy(&bits, &f, 4);
+    return bits;
+}
+MT_DEVICE uint64_t mt_bits64(double f) {
+    uint64_t bits;
+    memcpy(&bits, &f, 8);
+    return bits;
+}
+MT_DEVICE float mt_add_rounded(float a, float b) {
+    volatile float c = a + b;
+    return c;
+}
+MT_DEVICE float mt_mul_rounded(float a, float b) {
+    volatile float c = a * b;
+    return c;
+}
 MT_DEVICE float mt_f32_from_bf16(uint32_t code) { return mt_float(code << 16); }
 MT_DEVICE uint32_t mt_bf16_from_f32(float x) {
     const uint32_t bits = mt_bits(x);
     return x != x ? 0x7fffu : (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
 }
-MT_DEVICE float mt_f32_from_f16(uint32_t code) { _Float16 h; const uint16_t c = (uint16_t)code; memcpy(&h, &c, 2); return (float)h; }
-MT_DEVICE uint32_t mt_f16_from_f32(float x) { const _Float16 h = (_Float16)x; uint16_t c; memcpy(&c, &h, 2); return c; }
+MT_DEVICE float mt_f32_from_f16(uint32_t code) {
+    _Float16 h;
+    const uint16_t c = (uint16_t)code;
+    memcpy(&h, &c, 2);
+    return (float)h;
+}
+MT_DEVICE uint32_t mt_f16_from_f32(float x) {
+    const _Float16 h = (_Float16)x;
+    uint16_t c;
+    memcpy(&c, &h, 2);
+    return c;
+}
 MT_DEVICE uint32_t mt_bf16_pair(float a, float b) { return mt_bf16_from_f32(a) | mt_bf16_from_f32(b) << 16; }
 MT_DEVICE uint32_t mt_f16_pair(float a, float b) { return mt_f16_from_f32(a) | mt_f16_from_f32(b) << 16; }
 
@@ -122,15 +161,20 @@ static struct shim_cta {
     cuda_run launch;
     mt_slot slot;
     mt_context context[SHIM_THREADS];
-    int waiting, generation;                                /* of mt_sync */
+    int waiting, generation; /* of mt_sync */
     int warp_waiting[CUDA_WARPS], warp_generation[CUDA_WARPS];
     uint32_t exchange[CUDA_WARPS][32][6];
     char *pages;
-    uint64_t filled, landed, released[CUDA_WARPS];          /* pages, counted; those filled but not landed are under way */
-    struct { const void *from; uint32_t bytes; } copy[SHIM_RING];
-    uint64_t page_bytes;                                    /* of all copies */
+    uint64_t filled, landed, released[CUDA_WARPS]; /* pages, counted; those filled but not landed are under way */
+    struct {
+        const void *from;
+        uint32_t bytes;
+    } copy[SHIM_RING];
+    uint64_t page_bytes; /* of all copies */
     uint32_t stray;
 } shim;
+
+MT_DEVICE void mt_forget(mt_context *c) { (void)c; }
 
 static inline void shim_fail(const char *what) {
     if (!shim_error) shim_error = what;
@@ -177,15 +221,20 @@ static inline void shim_mma(float *d, const uint32_t (&own)[6], float (*value)(u
         double sum = d[i];
         for (int k = 0; k < 16; k++) {
             const int holder = k % 8 / 2, high = k / 8, shift = k % 2 * 16;
-            const uint32_t a = shim.exchange[warp][row % 8 * 4 + holder][high * 2 + row / 8], b = shim.exchange[warp][column * 4 + holder][4 + high];
+            const uint32_t a = shim.exchange[warp][row % 8 * 4 + holder][high * 2 + row / 8],
+                           b = shim.exchange[warp][column * 4 + holder][4 + high];
             sum += (double)value(a >> shift & 0xffff) * (double)value(b >> shift & 0xffff);
         }
         d[i] = (float)sum;
     }
     shim_warp_meet(warp);
 }
-MT_DEVICE void mt_mma_bf16(float *d, uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1) { shim_mma(d, {a0, a1, a2, a3, b0, b1}, mt_f32_from_bf16); }
-MT_DEVICE void mt_mma_f16(float *d, uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1) { shim_mma(d, {a0, a1, a2, a3, b0, b1}, mt_f32_from_f16); }
+MT_DEVICE void mt_mma_bf16(float *d, uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1) {
+    shim_mma(d, {a0, a1, a2, a3, b0, b1}, mt_f32_from_bf16);
+}
+MT_DEVICE void mt_mma_f16(float *d, uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1) {
+    shim_mma(d, {a0, a1, a2, a3, b0, b1}, mt_f32_from_f16);
+}
 
 /* ---- pages ---- */
 
@@ -206,7 +255,8 @@ MT_DEVICE char *mt_page_acquire(mt_context *c) {
     return shim_error ? NULL : shim.pages + c->page % SHIM_RING * CUDA_PAGE;
 }
 MT_DEVICE void mt_page_fill(mt_context *c, char *page, const void *from, uint32_t bytes) {
-    if ((uintptr_t)from % 16 || bytes % 16 || bytes == 0 || bytes > CUDA_PAGE) shim_fail("a bulk copy is not aligned, is empty or is larger than a page");
+    if ((uintptr_t)from % 16 || bytes % 16 || bytes == 0 || bytes > CUDA_PAGE)
+        shim_fail("a bulk copy is not aligned, is empty or is larger than a page");
     memset(page, 0xff, CUDA_PAGE);
     shim.copy[c->page % SHIM_RING].from = from;
     shim.copy[c->page % SHIM_RING].bytes = bytes;
@@ -216,8 +266,10 @@ MT_DEVICE void mt_page_fill(mt_context *c, char *page, const void *from, uint32_
 }
 MT_DEVICE const char *mt_page_take(mt_context *c) {
     while (shim.landed <= c->page && !shim_error) {
-        if (shim.filled > shim.landed) shim_land();
-        else shim_yield();
+        if (shim.filled > shim.landed)
+            shim_land();
+        else
+            shim_yield();
     }
     return shim.pages + c->page % SHIM_RING * CUDA_PAGE;
 }
@@ -233,12 +285,16 @@ MT_DEVICE void mt_page_release(mt_context *c) {
 
 /* ---- operands ---- */
 
-MT_DEVICE int32_t mt_live_value(const mt_context *c, int ordinal) { return c->launch->lives[c->slot->instruction.live[ordinal]]; }
+MT_DEVICE int32_t mt_live_value(const mt_context *c, int ordinal) {
+    return c->launch->lives[c->slot->instruction.live[ordinal]];
+}
 MT_DEVICE int32_t mt_extent(const mt_context *c, int tensor, int dimension) {
     const cuda_tensor *t = &c->slot->tensor[tensor];
     return t->live[dimension] < 0 ? t->extent[dimension] : c->launch->lives[t->live[dimension]];
 }
-MT_DEVICE float mt_arg_float(const mt_context *c, int ordinal) { return mt_float((uint32_t)c->slot->instruction.arg[ordinal]); }
+MT_DEVICE float mt_arg_float(const mt_context *c, int ordinal) {
+    return mt_float((uint32_t)c->slot->instruction.arg[ordinal]);
+}
 MT_DEVICE void mt_refuse(mt_context *c) { (void)c, shim_fail("there is no such opcode"); }
 
 /* ---- running ---- */
@@ -248,16 +304,18 @@ static void mt_op_run(mt_context *mt);
 
 static void shim_body(void) {
     mt_context *c = &shim.context[shim_current];
-    if (shim_current == CUDA_CONSUMERS) mt_op_load(c);
-    else mt_op_run(c);
+    if (shim_current == CUDA_CONSUMERS)
+        mt_op_load(c);
+    else
+        mt_op_run(c);
     shim_threads[shim_current].done = true;
     shim_progress++;
     for (;;) shim_yield();
 }
 
 /* Runs one instruction; returns NULL, or what went wrong. *page_bytes: what the loader copied. */
-extern "C" const char *shim_run(const program_instruction *instruction, const cuda_tensor *tensors, int tensor_count, int32_t *lives, size_t scratch_bytes, uint64_t seed,
-                                uint64_t *page_bytes) {
+extern "C" const char *shim_run(const program_instruction *instruction, const cuda_tensor *tensors, int tensor_count,
+                                int32_t *lives, size_t scratch_bytes, uint64_t seed, uint64_t *page_bytes) {
     static char *scratch;
     enum { EDGE = 256 };
     for (int t = 0; t < SHIM_THREADS && !shim_threads[t].stack; t++) shim_threads[t].stack = (char *)malloc(SHIM_STACK);
@@ -281,7 +339,8 @@ extern "C" const char *shim_run(const program_instruction *instruction, const cu
     }
     for (int left = SHIM_THREADS; left > 0 && !shim_error;) {
         const uint64_t before = shim_progress;
-        const int first = (int)(shim_next_random() % SHIM_THREADS), step = shim_next_random() % 2 ? 1 : SHIM_THREADS - 1;
+        const int first = (int)(shim_next_random() % SHIM_THREADS),
+                  step = shim_next_random() % 2 ? 1 : SHIM_THREADS - 1;
         left = 0;
         for (int i = 0, t = first; i < SHIM_THREADS; i++, t = (t + step) % SHIM_THREADS) {
             if (shim_threads[t].done) continue;

@@ -40,7 +40,7 @@ static inline void random_f32(random_program *p, text *out, const tile_shape *s,
 
 /* A slice of a new tensor, partly out of range; as f32. */
 static inline void random_load(random_program *p, text *out, const tile_shape *s) {
-    static const char *const types[] = {"f32", "f32", "bf16", "f16", "i8", "u4", "i5", "e4m3", "f64", "i32", "q8_x", "u3"};
+    static const char *const types[] = {"f32", "f32", "bf16", "f16", "i8", "u4", "i5", "e4m3", "f64", "i32", "q8_x", "u3", "q16_x"};
     const char *type = types[random_below(COUNT_OF(types))];
     if (p->param_count >= PARAMS) { /* no more tensors: numbers that differ */
         if (s->rank == 0) text_printf(out, "%d.0", random_below(7) - 3);
@@ -51,8 +51,9 @@ static inline void random_load(random_program *p, text *out, const tile_shape *s
         }
         return;
     }
-    const bool block = !strcmp(type, "q8_x") && s->rank && s->extent[s->rank - 1] % 8 == 0;
-    if (!block && !strcmp(type, "q8_x")) type = "f32";
+    const int elements = type[0] != 'q' ? 1 : type[1] == '8' ? 8 : 16;
+    const bool block = elements > 1 && s->rank && s->extent[s->rank - 1] % elements == 0;
+    if (!block && elements > 1) type = "f32";
     const int n = p->param_count++, point = s->rank < TILE_RANK && random_below(3) == 0 ? random_below(s->rank + (block ? 0 : 1)) : -1;
     const int gather = s->rank && !block && random_below(5) == 0 ? random_below(s->rank) : -1;
     text_printf(&p->params, "x%d: in %s[", n, type);
@@ -69,12 +70,12 @@ static inline void random_load(random_program *p, text *out, const tile_shape *s
             continue;
         }
         const bool blocks = block && d == rank - 1;
-        const int64_t size = s->extent[t], room = blocks ? size + 8 * random_below(3) : max_i64(1, size + random_below(7) - 2);
+        const int64_t size = s->extent[t], room = blocks ? size + elements * random_below(3) : max_i64(1, size + random_below(7) - 2);
         text_printf(&p->params, "%s%lld", comma, (long long)room);
         text_printf(&p->tensors, " %lld", (long long)room);
         if (t == gather) text_printf(out, "%s(iota(%lld) * 3 + %d) %% %lld - 1", comma, (long long)size, random_below(5), (long long)room + 2);
         else if (room == size && random_below(2)) text_printf(out, "%s:", comma);
-        else text_printf(out, "%s%d : +%lld", comma, blocks ? 8 * (random_below(3) - 1) : random_below(5) - 2, (long long)size);
+        else text_printf(out, "%s%d : +%lld", comma, blocks ? elements * (random_below(3) - 1) : random_below(5) - 2, (long long)size);
         t++;
     }
     if (rank == 0) text_printf(&p->params, "1"), text_printf(&p->tensors, " 1"), text_printf(out, "0");
@@ -289,7 +290,8 @@ static inline void add_random(uint64_t seed) {
         for (int d = 0; d < s->rank && d < 4; d++) text_printf(&p.body, ", %d : +%lld", d == 0 ? shift : 0, (long long)s->extent[d]);
         text_printf(&p.body, "] = %s\n", p.variables[k].name);
     }
-    text_printf(&source, "format q8_x { block 8; q: i8[4]; p: u2[8]; n: u4[4]; value[i] = (p[i] + q[i %% 4] %% 4) * 1.0 - n[i / 2] %% 2 }\ntile t(%s%s) over (r in 2) {\n%s}\n",
+    text_printf(&source, "format q8_x { block 8; q: i8[4]; p: u2[8]; n: u4[4]; value[i] = (p[i] + q[i %% 4] %% 4) * 1.0 - n[i / 2] %% 2 }\n"
+                "format q16_x { block 16; q: i8[4]; p: u2[16]; n: u4[8]; m: e2m1[16]; o: u1[16]; value[i] = (p[i] + q[i / 4] %% 4) * 1.0 - where(i < 8, n[i / 2], n[7 - i / 2]) %% 2 + m[2 * (i %% 8) + i / 8] * 2 * o[i] }\ntile t(%s%s) over (r in 2) {\n%s}\n",
                 p.params.data ? p.params.data : "", outs.data, p.body.data);
     snprintf(name, sizeof name, "random %llu", (unsigned long long)seed);
     snprintf(tensors[used], sizeof tensors[0], "%s", p.tensors.data);

@@ -187,6 +187,16 @@ static void add_dots(void) {
         snprintf(name, sizeof name, "dot rows %d", m);
         add_case(name, "linear", "N=33 K=96 BM=17 BN=16 W=q8_0", tensors, 1e-4);
     }
+    static const char *const rounded[] = {"f32", "bf16", "f16", "q4_1", "q6_k", "e4m3"};
+    for (size_t i = 0; i < COUNT_OF(rounded); i++) {
+        char *constants = store[used++];
+        snprintf(constants, sizeof store[0], "N=9 K=512 BM=4 BN=8 BK=256 P=%s W=%s", i % 2 ? "bf16" : "f16", rounded[i]);
+        snprintf(name, sizeof name, "dot rounded %s", rounded[i]);
+        add_case(name, "linear", constants, "x 5 512; w 9 512; y 5 9", 5e-4);
+        snprintf(name, sizeof name, "dot rounded one row %s", rounded[i]);
+        add_case(name, "linear", constants, "x 1 512; w 9 512; y 1 9", 5e-4);
+    }
+    add_case("dot rounded nn", "matmul", "N=40 K=50 BM=4 BN=40 BK=32 P=bf16 W=f32", "x 5 50; w 50 40; y 5 40", 5e-4);
     add_case("dot deep", "linear", "N=12 K=2500 BM=8 BN=8 BK=512 W=f16", "x 6 2500; w 12 2500; y 6 12", 1e-3);
     add_case("dot deep one row", "linear", "N=12 K=2500 BM=1 BN=8 BK=4096 W=bf16", "x 1 2500; w 12 2500; y 1 12", 1e-3);
     add_case("dot deep nn", "matmul", "N=150 K=700 BM=8 BN=150 BK=512 W=f16", "x 6 700; w 700 150; y 6 150", 1e-3);

@@ -1,25 +1,26 @@
-/* What ops' device code is written in, part two: conversions, arithmetic, and how threads read, write and add up tiles. Pasted behind cuda_prelude.h, whose
- * functions of the chip it stands on; there is nothing of the chip itself in here.
+/* What ops' device code is written in, part two: conversions, arithmetic, and how threads read, write and add up tiles.
+ * Pasted behind cuda_prelude.h, whose functions of the chip it stands on; there is nothing of the chip itself in here.
  *
- * Elements of tiles are held as types of their own: f32, f64, the integers; floats of up to 16 bits as their codes; integers of up to 8 bits in
- * int8_t or uint8_t; bool as 0 or 1. All functions are total. Functions of f32 are within 2 units in the last place. */
+ * Elements of tiles are held as types of their own: f32, f64, the integers; floats of up to 16 bits as their codes;
+ * integers of up to 8 bits in int8_t or uint8_t; bool as 0 or 1. All functions are total. Functions of f32 are within 2
+ * units in the last place. */
 #ifndef CUDA_MATH_H
 #define CUDA_MATH_H
 
 #ifndef INT64_C
-#define INT64_C(x) x##ll
+#define INT64_C(x)  x##ll
 #define UINT64_C(x) x##ull
 #endif
 #ifndef INT32_MIN
-#define INT32_MIN (-2147483647 - 1)
-#define INT32_MAX 2147483647
-#define INT64_MIN (-9223372036854775807ll - 1)
-#define INT64_MAX 9223372036854775807ll
+#define INT32_MIN  (-2147483647 - 1)
+#define INT32_MAX  2147483647
+#define INT64_MIN  (-9223372036854775807ll - 1)
+#define INT64_MAX  9223372036854775807ll
 #define UINT64_MAX 18446744073709551615ull
 #endif
 #undef NAN
 #undef INFINITY
-#define NAN mt_float(0x7fc00000u)
+#define NAN      mt_float(0x7fc00000u)
 #define INFINITY mt_float(0x7f800000u)
 
 /* ---- integers ---- */
@@ -45,7 +46,9 @@ MT_DEVICE int64_t mt_div(int64_t a, int64_t b) {
     const int64_t q = a / b;
     return q - (a % b != 0 && (a < 0) != (b < 0));
 }
-MT_DEVICE int64_t mt_mod(int64_t a, int64_t b) { return b == 0 ? 0 : (int64_t)((uint64_t)a - (uint64_t)mt_div(a, b) * (uint64_t)b); }
+MT_DEVICE int64_t mt_mod(int64_t a, int64_t b) {
+    return b == 0 ? 0 : (int64_t)((uint64_t)a - (uint64_t)mt_div(a, b) * (uint64_t)b);
+}
 MT_DEVICE int64_t mt_ceil_div(int64_t a, int64_t b) { return b == 0 ? 0 : mt_div(a, b) + (mt_mod(a, b) != 0); }
 
 /* Shifts by any count: what is shifted out is gone, and a negative count shifts by nothing. */
@@ -57,9 +60,13 @@ MT_DEVICE uint32_t mt_shru32(uint32_t a, uint32_t n) { return n > 31 ? 0 : a >> 
 
 /* ---- from floats to integers: to nearest, ties to even, saturated; NaN gives 0 ---- */
 
-MT_DEVICE int32_t mt_i32_from_f32(float x) { return x != x ? 0 : x >= 2147483648.0f ? INT32_MAX : x < -2147483648.0f ? INT32_MIN : (int32_t)rintf(x); }
+MT_DEVICE int32_t mt_i32_from_f32(float x) {
+    return x != x ? 0 : x >= 2147483648.0f ? INT32_MAX : x < -2147483648.0f ? INT32_MIN : (int32_t)rintf(x);
+}
 /* For limits that f32 holds exactly. */
-MT_DEVICE int32_t mt_int_from_f32(float x, float low, float high) { return x != x ? 0 : (int32_t)fminf(fmaxf(rintf(x), low), high); }
+MT_DEVICE int32_t mt_int_from_f32(float x, float low, float high) {
+    return x != x ? 0 : (int32_t)fminf(fmaxf(rintf(x), low), high);
+}
 MT_DEVICE int64_t mt_i64_from_f64(double x) {
     if (x != x) return 0;
     const double r = rint(x);
@@ -69,16 +76,20 @@ MT_DEVICE uint64_t mt_u64_from_f64(double x) {
     const double r = rint(x);
     return r >= 18446744073709551616.0 ? UINT64_MAX : r > 0.0 ? (uint64_t)r : 0;
 }
-MT_DEVICE int64_t mt_int_from_f64(double x, int64_t low, int64_t high) { return mt_clamp(mt_i64_from_f64(x), low, high); }
+MT_DEVICE int64_t mt_int_from_f64(double x, int64_t low, int64_t high) {
+    return mt_clamp(mt_i64_from_f64(x), low, high);
+}
 
 /* ---- floats of up to 16 bits ----
- * The type is given by its widths and by what its highest codes mean; all three are constants where these are called. */
+ * The type is given by its widths and by what its highest codes mean; all three are constants where these are called.
+ */
 
 enum { MT_IEEE, MT_NAN, MT_FINITE }; /* infinities and NaN; all bits set is NaN; only numbers */
 
 MT_DEVICE float mt_f32_from_float(uint32_t code, int exponent, int mantissa, int special) {
     const int bias = exponent == 8 ? 127 : (1 << (exponent - 1)) - 1;
-    const uint32_t all = (1u << (exponent + mantissa)) - 1, largest = special == MT_IEEE ? all - (1u << mantissa) + 1 : all;
+    const uint32_t all = (1u << (exponent + mantissa)) - 1,
+                   largest = special == MT_IEEE ? all - (1u << mantissa) + 1 : all;
     const uint32_t magnitude = code & all;
     const float normal = mt_float((magnitude << (23 - mantissa)) + ((uint32_t)(127 - bias) << 23));
     const float subnormal = (float)(int32_t)magnitude * mt_float((uint32_t)(128 - bias - mantissa) << 23);
@@ -93,9 +104,12 @@ MT_DEVICE uint32_t mt_float_from_f32(float x, int exponent, int mantissa, int sp
     const uint32_t all = (1u << (exponent + mantissa)) - 1, infinity = all - (1u << mantissa) + 1;
     const uint32_t largest = special == MT_IEEE ? infinity - 1 : special == MT_NAN ? all - 1 : all;
     const uint32_t over = special == MT_IEEE && exponent + mantissa > 7 ? infinity : largest;
-    const uint32_t nan = special == MT_IEEE ? infinity | 1u << (mantissa ? mantissa - 1 : 0) : special == MT_NAN ? all : 0;
+    const uint32_t nan = special == MT_IEEE  ? infinity | 1u << (mantissa ? mantissa - 1 : 0)
+                         : special == MT_NAN ? all
+                                             : 0;
     const uint32_t bits = mt_bits(x) & 0x7fffffffu, sign = mt_bits(x) >> 31 << (exponent + mantissa);
-    /* Below the normal numbers the float's own addition rounds: `step` has the spacing of the subnormal ones as its last bit. */
+    /* Below the normal numbers the float's own addition rounds: `step` has the spacing of the subnormal ones as its
+     * last bit. */
     const float step = mt_float((uint32_t)(128 - bias - mantissa + 23) << 23);
     const uint32_t low = mt_bits(mt_add_rounded(mt_float(bits), step)) - mt_bits(step);
     const uint32_t odd = mantissa ? bits >> shift & 1 : 1; /* the significand's last bit; a tie makes it even */
@@ -112,12 +126,14 @@ MT_DEVICE float mt_f32_from_e8m0(uint32_t code) {
     return mt_float(code == 255 ? 0x7fc00000u : code == 256 ? 0 : bits);
 }
 
-/* The same from f64, rounded once; also for e8m0 (is_unsigned), which has no zero. Follows tile_scalar_encode step by step. */
+/* The same from f64, rounded once; also for e8m0 (is_unsigned), which has no zero. Follows tile_scalar_encode step by
+ * step. */
 MT_DEVICE uint32_t mt_float_from_f64(double x, int exponent, int mantissa, int special, int is_unsigned) {
     const int bias = exponent == 8 ? 127 : (1 << (exponent - 1)) - 1, lowest = (is_unsigned ? 0 : 1) - bias;
     const uint32_t all = (1u << (exponent + mantissa)) - 1, infinity = all - (1u << mantissa) + 1;
     const uint32_t largest = special == MT_IEEE ? infinity - 1 : special == MT_NAN ? all - 1 : all;
-    if (x != x) return special == MT_IEEE ? infinity | 1u << (mantissa ? mantissa - 1 : 0) : special == MT_NAN ? all : 0;
+    if (x != x)
+        return special == MT_IEEE ? infinity | 1u << (mantissa ? mantissa - 1 : 0) : special == MT_NAN ? all : 0;
     const uint64_t bits = mt_bits64(x), fraction = bits & (((uint64_t)1 << 52) - 1);
     const int field = (int)(bits >> 52 & 0x7ff), negative = (int)(bits >> 63), at = (field ? field : 1) - 1023;
     const uint64_t significand = fraction | (uint64_t)(field > 0) << 52;
@@ -144,13 +160,15 @@ MT_DEVICE float mt_log2(float x) { return log2f(x); }
 MT_DEVICE float mt_tanh(float x) { return tanhf(x); }
 MT_DEVICE float mt_rsqrt(float x) { return 1.0f / sqrtf(x); }
 
-/* Sine and cosine in f64: x minus a multiple of pi / 2, in three pieces of 53 bits, then a polynomial. Within 1e-15 for |x| < 2^31; CUDA's own functions have a
- * slow path in local memory. `quarter` is 0 for the sine, 1 for the cosine. */
+/* Sine and cosine in f64: x minus a multiple of pi / 2, in three pieces of 53 bits, then a polynomial. Within 1e-15 for
+ * |x| < 2^31; CUDA's own functions have a slow path in local memory. `quarter` is 0 for the sine, 1 for the cosine. */
 MT_DEVICE double mt_sin_quarter(double x, double quarter) {
     const double n = rint(x * 0.63661977236758134308);
-    const double r = fma(-n, -1.4973849048591698e-33, fma(-n, 6.123233995736766e-17, fma(-n, 1.5707963267948966192313, x)));
+    const double r =
+        fma(-n, -1.4973849048591698e-33, fma(-n, 6.123233995736766e-17, fma(-n, 1.5707963267948966192313, x)));
     const double z = r * r;
-    double s = fma(z, 1.58962301576546568060e-10, -2.50507477628578072866e-8), c = fma(z, -1.13585365213876817300e-11, 2.08757008419747316778e-9);
+    double s = fma(z, 1.58962301576546568060e-10, -2.50507477628578072866e-8),
+           c = fma(z, -1.13585365213876817300e-11, 2.08757008419747316778e-9);
     s = fma(s, z, 2.75573136213857245213e-6);
     s = fma(s, z, -1.98412698295895385996e-4);
     s = fma(s, z, 8.33333333332211858878e-3);
@@ -171,23 +189,23 @@ MT_DEVICE float mt_sin(float x) { return x == 0.0f ? x : (float)mt_sin_quarter(x
 MT_DEVICE float mt_cos(float x) { return (float)mt_sin_quarter(x, 1.0); }
 
 /* Under the names by which the emitters print them (emit_type.c). */
-#define __builtin_fabsf fabsf
-#define __builtin_fabs fabs
-#define __builtin_sqrtf sqrtf
-#define __builtin_sqrt sqrt
+#define __builtin_fabsf  fabsf
+#define __builtin_fabs   fabs
+#define __builtin_sqrtf  sqrtf
+#define __builtin_sqrt   sqrt
 #define __builtin_floorf floorf
-#define __builtin_floor floor
-#define __builtin_ceilf ceilf
-#define __builtin_ceil ceil
-#define __builtin_rintf rintf
-#define __builtin_rint rint
-#define __builtin_exp exp
-#define __builtin_exp2 exp2
-#define __builtin_log log
-#define __builtin_log2 log2
-#define __builtin_tanh tanh
-#define __builtin_sin mt_sin64
-#define __builtin_cos mt_cos64
+#define __builtin_floor  floor
+#define __builtin_ceilf  ceilf
+#define __builtin_ceil   ceil
+#define __builtin_rintf  rintf
+#define __builtin_rint   rint
+#define __builtin_exp    exp
+#define __builtin_exp2   exp2
+#define __builtin_log    log
+#define __builtin_log2   log2
+#define __builtin_tanh   tanh
+#define __builtin_sin    mt_sin64
+#define __builtin_cos    mt_cos64
 
 /* A number wins over NaN. */
 MT_DEVICE float mt_min_f32(float a, float b) { return a < b || b != b ? a : b; }
@@ -197,8 +215,12 @@ MT_DEVICE double mt_max_f64(double a, double b) { return a > b || b != b ? a : b
 
 /* ---- bits of packed elements and blocks ---- */
 
+/* An integer of magnitude up to 2^22: as the last bits of 1.5 * 2^23, which is then taken away. Exact. */
+MT_DEVICE float mt_f32_from_few(int32_t x) { return mt_float(0x4b400000u + (uint32_t)x) - 12582912.0f; }
+
 MT_DEVICE int32_t mt_sign(uint32_t code, int bits) { return (int32_t)(code << (32 - bits)) >> (32 - bits); }
-/* Element i of packed storage with `bits` < 8 bits an element, as its code. Never reads beyond the element's last byte. */
+/* Element i of packed storage with `bits` < 8 bits an element, as its code. Never reads beyond the element's last byte.
+ */
 MT_DEVICE uint32_t mt_get_bits(const void *data, int64_t i, int bits) {
     const uint8_t *p = (const uint8_t *)data + (i >> 3) * bits;
     const int at = (int)(i & 7) * bits, first = at >> 3, last = (at + bits - 1) >> 3;
@@ -219,7 +241,9 @@ MT_DEVICE uint32_t mt_get_code(const uint8_t *p, int at, int bits) {
     return (uint32_t)(word >> (at & 7) & (((uint64_t)1 << bits) - 1));
 }
 /* Little-endian words at an address that is a multiple of `align`, a constant. */
-MT_DEVICE uint32_t mt_get16(const uint8_t *p, int align) { return align >= 2 ? *(const uint16_t *)p : p[0] | (uint32_t)p[1] << 8; }
+MT_DEVICE uint32_t mt_get16(const uint8_t *p, int align) {
+    return align >= 2 ? *(const uint16_t *)p : p[0] | (uint32_t)p[1] << 8;
+}
 MT_DEVICE uint32_t mt_get32(const uint8_t *p, int align) {
     return align >= 4 ? *(const uint32_t *)p : mt_get16(p, align) | mt_get16(p + 2, align) << 16;
 }
@@ -236,7 +260,10 @@ template <> struct mt_word<16> { typedef uint4 type; };
 
 template <typename T, int N> MT_DEVICE void mt_take(T (&to)[N], const T *from) {
     enum { BYTES = N * sizeof(T) > 16 ? 16 : N * sizeof(T), EACH = BYTES / sizeof(T) };
-    union part { typename mt_word<BYTES>::type word; T element[EACH]; };
+    union part {
+        typename mt_word<BYTES>::type word;
+        T element[EACH];
+    };
 #pragma unroll
     for (int i = 0; i < N; i += EACH) {
         part p;
@@ -247,7 +274,10 @@ template <typename T, int N> MT_DEVICE void mt_take(T (&to)[N], const T *from) {
 }
 template <typename T, int N> MT_DEVICE void mt_put(T *to, const T (&from)[N]) {
     enum { BYTES = N * sizeof(T) > 16 ? 16 : N * sizeof(T), EACH = BYTES / sizeof(T) };
-    union part { typename mt_word<BYTES>::type word; T element[EACH]; };
+    union part {
+        typename mt_word<BYTES>::type word;
+        T element[EACH];
+    };
 #pragma unroll
     for (int i = 0; i < N; i += EACH) {
         part p;
@@ -256,25 +286,30 @@ template <typename T, int N> MT_DEVICE void mt_put(T *to, const T (&from)[N]) {
         *(typename mt_word<BYTES>::type *)(to + i) = p.word;
     }
 }
-template <typename T, int N> MT_DEVICE bool mt_aligned(const T *p) { return ((size_t)p & (N * sizeof(T) > 16 ? 15 : N * sizeof(T) - 1)) == 0; }
+template <typename T, int N> MT_DEVICE bool mt_aligned(const T *p) {
+    return ((size_t)p & (N * sizeof(T) > 16 ? 15 : N * sizeof(T) - 1)) == 0;
+}
 
 /* From a tensor: the elements low .. high - 1 of the N at `from` are there, the others read as `zero`. */
 template <typename T, int N> MT_DEVICE void mt_load(T (&to)[N], const T *from, int low, int high, T zero) {
-    if (low <= 0 && high >= N && mt_aligned<T, N>(from)) mt_take(to, from);
+    if (low <= 0 && high >= N && mt_aligned<T, N>(from))
+        mt_take(to, from);
     else {
 #pragma unroll
         for (int j = 0; j < N; j++) to[j] = j >= low && j < high ? from[j] : zero;
     }
 }
 template <typename T, int N> MT_DEVICE void mt_load(T (&to)[N], const T *from) {
-    if (mt_aligned<T, N>(from)) mt_take(to, from);
+    if (mt_aligned<T, N>(from))
+        mt_take(to, from);
     else {
 #pragma unroll
         for (int j = 0; j < N; j++) to[j] = from[j];
     }
 }
 template <typename T, int N> MT_DEVICE void mt_store(T *to, const T (&from)[N], int low, int high) {
-    if (low <= 0 && high >= N && mt_aligned<T, N>(to)) mt_put(to, from);
+    if (low <= 0 && high >= N && mt_aligned<T, N>(to))
+        mt_put(to, from);
     else {
 #pragma unroll
         for (int j = 0; j < N; j++)
@@ -283,7 +318,9 @@ template <typename T, int N> MT_DEVICE void mt_store(T *to, const T (&from)[N], 
 }
 
 /* Of `count` elements that begin at `start`, those that are in [0, extent). */
-typedef struct mt_part { int low, high; } mt_part;
+typedef struct mt_part {
+    int low, high;
+} mt_part;
 MT_DEVICE mt_part mt_part_of(int64_t start, int64_t extent, int count) {
     const mt_part p = {(int)mt_clamp(-start, 0, count), (int)mt_clamp(extent - start, 0, count)};
     return p;
@@ -296,29 +333,46 @@ MT_DEVICE uint16_t mt_atom_element(const void *data, int64_t n, int64_t k, int a
     const char *atom = (const char *)data + ((n >> 3) * atoms + (k >> 6)) * 1024;
     return *(const uint16_t *)(atom + (n & 7) * 128 + (((k >> 3 & 7) ^ (n & 7)) << 4) + (k & 7) * 2);
 }
-/* The block with element (n, k): bands of `band` columns, `bytes` bytes of a row in each and `padded` of 8 rows; the last one has its own sizes. */
-MT_DEVICE const uint8_t *mt_band_block(const void *data, int64_t n, int64_t k, int band, int bands, int bytes, int padded, int last_bytes, int last_padded,
-                                       int block, int block_bytes) {
+/* The block with element (n, k): bands of `band` columns, `bytes` bytes of a row in each and `padded` of 8 rows; the
+ * last one has its own sizes. */
+MT_DEVICE const uint8_t *mt_band_block(const void *data, int64_t n, int64_t k, int band, int bands, int bytes,
+                                       int padded, int last_bytes, int last_padded, int block, int block_bytes) {
     const int64_t at = k / band;
-    const uint8_t *eight = (const uint8_t *)data + (n >> 3) * ((int64_t)(bands - 1) * padded + last_padded) + at * padded;
+    const uint8_t *eight =
+        (const uint8_t *)data + (n >> 3) * ((int64_t)(bands - 1) * padded + last_padded) + at * padded;
     return eight + (n & 7) * (at == bands - 1 ? last_bytes : bytes) + (k - at * band) / block * block_bytes;
 }
 
 /* ---- adding up ----
  * Trees over lanes and sums over warps have one order, whatever the data. */
 
-template <typename T> struct mt_best { T value; int index; }; /* index -1: nothing yet */
+template <typename T> struct mt_best {
+    T value;
+    int index;
+}; /* index -1: nothing yet */
 template <typename T> MT_DEVICE void mt_best_of(mt_best<T> &best, T value, int index) {
     if (value == value && (best.index < 0 || value > best.value)) best.value = value, best.index = index;
 }
 
 enum { MT_SUM, MT_LARGEST, MT_SMALLEST };
-MT_DEVICE float mt_join(float a, float b, int how) { return how == MT_SUM ? a + b : how == MT_LARGEST ? mt_max_f32(a, b) : mt_min_f32(a, b); }
-MT_DEVICE double mt_join(double a, double b, int how) { return how == MT_SUM ? a + b : how == MT_LARGEST ? mt_max_f64(a, b) : mt_min_f64(a, b); }
-MT_DEVICE int32_t mt_join(int32_t a, int32_t b, int how) { return how == MT_SUM ? (int32_t)((uint32_t)a + (uint32_t)b) : how == MT_LARGEST ? mt_max32(a, b) : mt_min32(a, b); }
-MT_DEVICE uint32_t mt_join(uint32_t a, uint32_t b, int how) { return how == MT_SUM ? a + b : how == MT_LARGEST ? mt_maxu32(a, b) : mt_minu32(a, b); }
-MT_DEVICE int64_t mt_join(int64_t a, int64_t b, int how) { return how == MT_SUM ? (int64_t)((uint64_t)a + (uint64_t)b) : how == MT_LARGEST ? mt_max(a, b) : mt_min(a, b); }
-MT_DEVICE uint64_t mt_join(uint64_t a, uint64_t b, int how) { return how == MT_SUM ? a + b : (how == MT_LARGEST) == (a > b) ? a : b; }
+MT_DEVICE float mt_join(float a, float b, int how) {
+    return how == MT_SUM ? a + b : how == MT_LARGEST ? mt_max_f32(a, b) : mt_min_f32(a, b);
+}
+MT_DEVICE double mt_join(double a, double b, int how) {
+    return how == MT_SUM ? a + b : how == MT_LARGEST ? mt_max_f64(a, b) : mt_min_f64(a, b);
+}
+MT_DEVICE int32_t mt_join(int32_t a, int32_t b, int how) {
+    return how == MT_SUM ? (int32_t)((uint32_t)a + (uint32_t)b) : how == MT_LARGEST ? mt_max32(a, b) : mt_min32(a, b);
+}
+MT_DEVICE uint32_t mt_join(uint32_t a, uint32_t b, int how) {
+    return how == MT_SUM ? a + b : how == MT_LARGEST ? mt_maxu32(a, b) : mt_minu32(a, b);
+}
+MT_DEVICE int64_t mt_join(int64_t a, int64_t b, int how) {
+    return how == MT_SUM ? (int64_t)((uint64_t)a + (uint64_t)b) : how == MT_LARGEST ? mt_max(a, b) : mt_min(a, b);
+}
+MT_DEVICE uint64_t mt_join(uint64_t a, uint64_t b, int how) {
+    return how == MT_SUM ? a + b : (how == MT_LARGEST) == (a > b) ? a : b;
+}
 
 /* Of the lanes from..LANES - 1 apart: all lanes of a group of LANES get the group's result. */
 template <int LANES, typename T> MT_DEVICE T mt_join_lanes(T v, int how) {
@@ -336,7 +390,8 @@ template <typename T> MT_DEVICE mt_best<T> mt_best_lane(mt_best<T> v) {
 #pragma unroll
     for (int o = 16; o > 0; o /= 2) {
         const mt_best<T> other = {mt_shuffle_xor(v.value, o), mt_shuffle_xor(v.index, o)};
-        const bool wins = other.index >= 0 && (v.index < 0 || other.value > v.value || (other.value == v.value && other.index < v.index));
+        const bool wins = other.index >= 0 &&
+                          (v.index < 0 || other.value > v.value || (other.value == v.value && other.index < v.index));
         if (wins) v = other;
     }
     return v;

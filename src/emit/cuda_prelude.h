@@ -15,6 +15,7 @@
 #define CUDA_PRELUDE_H
 
 #define MT_DEVICE static __device__ __forceinline__
+#pragma nv_diag_suppress 177 /* no program uses all of these functions */
 
 /* ---- chip ---- */
 
@@ -109,6 +110,10 @@ typedef struct mt_context {
     int role, thread, warp, lane;
     bool stopped;              /* a wait gave up: return as soon as possible */
 } mt_context;
+
+/* What an op computes from the thread's place is not to be kept from one instruction to the next: the compiler would hoist it, of all ops, out of the
+ * loop over instructions, and have no registers left. */
+MT_DEVICE void mt_forget(mt_context *c) { asm volatile("" : "+r"(c->thread), "+r"(c->warp), "+r"(c->lane)); }
 
 /* Ends the run: the first to come writes why. It takes values, not the context, so that the context stays in registers. */
 static __device__ __noinline__ void mt_give_up(cuda_failure *f, uint32_t *stop, uint32_t reason, uint32_t role, uint32_t instruction, uint32_t barrier,

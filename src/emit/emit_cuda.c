@@ -1,4 +1,5 @@
-/* The unit: the pasted files in their order, the ops' functions, and the switches over opcodes that the interpreter calls. */
+/* The unit: the pasted files in their order, the ops' functions, and the switches over opcodes that the interpreter
+ * calls. */
 #include "emit/emit_cuda_internal.h"
 
 #include "base/embed.h"
@@ -10,17 +11,21 @@
 
 extern const struct embedded_file emit_files[], program_files[];
 
-_Static_assert((int)ROLE_WARPS == (int)CUDA_WARPS && (int)ROLE_PAGE == (int)CUDA_PAGE, "the lowering and the kernel have one shape");
+_Static_assert((int)ROLE_WARPS == (int)CUDA_WARPS && (int)ROLE_PAGE == (int)CUDA_PAGE,
+               "the lowering and the kernel have one shape");
 
 int64_t emit_cuda_band(const tile_format *f, int64_t columns) { return role_band(f, columns); }
-int64_t emit_cuda_bytes(emit_layout layout, const tile_format *f, int64_t rows, int64_t columns) { return role_layout_bytes(layout, f, rows, columns); }
+int64_t emit_cuda_bytes(emit_layout layout, const tile_format *f, int64_t rows, int64_t columns) {
+    return role_layout_bytes(layout, f, rows, columns);
+}
 emit_layout emit_cuda_wish(const tile_op *op, int tensor) { return role_wish(op, tensor); }
 
 void cuda_unsupported(cuda_emit *e, int line, const char *what) {
     if (e->unit->status) return;
     char where[256];
     snprintf(where, sizeof where, "%.200s:%d", e->r->source->path, line);
-    e->unit->status = error_set(e->unit->error, MT_E_UNSUPPORTED, where, "Op '%s': there is no GPU code for %s.", e->r->source->name, what);
+    e->unit->status = error_set(e->unit->error, MT_E_UNSUPPORTED, where, "Op '%s': there is no GPU code for %s.",
+                                e->r->source->name, what);
 }
 
 static const char *file_text(const struct embedded_file *files, const char *name) {
@@ -29,11 +34,15 @@ static const char *file_text(const struct embedded_file *files, const char *name
     return "";
 }
 
-static void print_switch(text *out, const char *role, role_op *const *lowered, char (*names)[320], size_t count, bool loader) {
-    text_printf(out, "\nMT_DEVICE void mt_op_%s(mt_context *mt) {\n    switch (mt->slot->instruction.opcode) {\n", role);
+static void print_switch(text *out, const char *role, role_op *const *lowered, char (*names)[320], size_t count,
+                         bool loader) {
+    text_printf(out, "\nMT_DEVICE void mt_op_%s(mt_context *mt) {\n%s    switch (mt->slot->instruction.opcode) {\n",
+                role, loader ? "" : "    mt_forget(mt);\n");
     for (size_t i = 0; i < count; i++) {
-        if (!loader || lowered[i]->loader) text_printf(out, "    case %zu: %s_%s(mt); break;\n", i, names[i], role);
-        else text_printf(out, "    case %zu: break; /* %s takes no pages */\n", i, lowered[i]->op.name);
+        if (!loader || lowered[i]->loader)
+            text_printf(out, "    case %zu: %s_%s(mt); break;\n", i, names[i], role);
+        else
+            text_printf(out, "    case %zu: break; /* %s takes no pages */\n", i, lowered[i]->op.name);
     }
     text_string(out, "    default: mt_refuse(mt);\n    }\n}\n");
 }
@@ -45,12 +54,15 @@ static size_t count_lines(const text *t) {
 }
 
 /* Lowers the ops and writes their functions. */
-static mt_status write_ops(cuda_unit_text *unit, text *functions, const emit_cuda_op *ops, size_t count, role_op **lowered, char (*names)[320], emit_cuda_info *info) {
+static mt_status write_ops(cuda_unit_text *unit, text *functions, const emit_cuda_op *ops, size_t count,
+                           role_op **lowered, char (*names)[320], emit_cuda_info *info) {
     for (size_t i = 0; i < count && !unit->status; i++) {
         unit->status = role_lower(unit->memory, &lowered[i], ops[i].op, ops[i].layout, unit->error);
         if (unit->status) break;
         if (ops[i].op->tensor_count > CUDA_TENSORS) {
-            unit->status = error_set(unit->error, MT_E_LIMIT, ops[i].op->name, "Op '%s' has %d tensors; the CUDA machine takes %d.", ops[i].op->name, ops[i].op->tensor_count, CUDA_TENSORS);
+            unit->status = error_set(unit->error, MT_E_LIMIT, ops[i].op->name,
+                                     "Op '%s' has %d tensors; the CUDA machine takes %d.", ops[i].op->name,
+                                     ops[i].op->tensor_count, CUDA_TENSORS);
             break;
         }
         snprintf(names[i], sizeof names[i], "op%zu_%.256s", i, ops[i].op->name);
@@ -84,7 +96,8 @@ mt_status emit_cuda(text *out, const emit_cuda_op *ops, size_t count, emit_cuda_
         for (size_t i = 0; i < count; i++) text_printf(out, "%d, ", ops[i].op->tensor_count);
         text_string(out, "0};\n\n");
         text_string(out, file_text(emit_files, "cuda_interpreter.h"));
-        if (out->failed || formats.failed || functions.failed) unit.status = error_set(error, MT_E_MEMORY, NULL, "Out of memory.");
+        if (out->failed || formats.failed || functions.failed)
+            unit.status = error_set(error, MT_E_MEMORY, NULL, "Out of memory.");
     }
     text_free(&formats);
     text_free(&functions);
@@ -104,7 +117,8 @@ mt_status emit_cuda_one(text *out, const emit_cuda_op *op, mt_error *error) {
         text_string(out, "\n/* The helpers mt_... are in src/emit/cuda_prelude.h, cuda_math.h and cuda_dot.h. */\n");
         if (formats.length) text_append(out, formats.data, formats.length);
         if (functions.length) text_append(out, functions.data, functions.length);
-        if (out->failed || formats.failed || functions.failed) unit.status = error_set(error, MT_E_MEMORY, NULL, "Out of memory.");
+        if (out->failed || formats.failed || functions.failed)
+            unit.status = error_set(error, MT_E_MEMORY, NULL, "Out of memory.");
     }
     text_free(&formats);
     text_free(&functions);

@@ -1,4 +1,5 @@
-/* From bound tile programs to CUDA C: one translation unit for a program, for NVRTC. The ops are lowered first (tile/role.h). */
+/* From bound tile programs to CUDA C: one translation unit for a program, for NVRTC. The ops are lowered first
+ * (tile/role.h). */
 #ifndef EMIT_EMIT_CUDA_H
 #define EMIT_EMIT_CUDA_H
 
@@ -6,7 +7,7 @@
 
 /* How a tensor operand lies in device memory: see role_layout. */
 typedef role_layout emit_layout;
-#define EMIT_ROWS ROLE_ROWS
+#define EMIT_ROWS  ROLE_ROWS
 #define EMIT_ATOMS ROLE_ATOMS
 #define EMIT_BANDS ROLE_BANDS
 
@@ -17,21 +18,23 @@ int64_t emit_cuda_bytes(emit_layout layout, const tile_format *f, int64_t rows, 
 
 typedef struct emit_cuda_op {
     const tile_op *op;
-    emit_layout layout[TILE_PARAMS]; /* by tensor ordinal: given by the machine: what the operands of this op are bound to */
+    emit_layout
+        layout[TILE_PARAMS]; /* by tensor ordinal: given by the machine: what the operands of this op are bound to */
 } emit_cuda_op;
 
 typedef struct emit_cuda_info {
-    bool no_lines;         /* in: no #line directives to the .tile files: messages of the compiler name lines of the unit */
-    int64_t scratch_bytes; /* out: the largest of any op; a multiple of 128 */
-    bool loader_reads_live;/* out: some op's pages depend on live values: see role_op */
+    bool no_lines; /* in: no #line directives to the .tile files: messages of the compiler name lines of the unit */
+    int64_t scratch_bytes;  /* out: the largest of any op; a multiple of 128 */
+    bool loader_reads_live; /* out: some op's pages depend on live values: see role_op */
 } emit_cuda_info;
 
-/* The layout that a weight should have, looking at all ops that use it: a machine asks for each weight operand. It is ATOMS or BANDS for 2-d weights
- * that some op multiplies by (dot), else ROWS. */
+/* The layout that a weight should have, looking at all ops that use it: a machine asks for each weight operand. It is
+ * ATOMS or BANDS for 2-d weights that some op multiplies by (dot), else ROWS. */
 emit_layout emit_cuda_wish(const tile_op *op, int tensor);
 
-/* Writes the unit: program/instruction.h, cuda_abi.h, cuda_prelude.h, cuda_math.h, cuda_dot.h, the ops' code, mt_op_load, mt_op_run, MT_OP_TENSORS,
- * cuda_interpreter.h. MT_E_UNSUPPORTED names the op and the construct that has no code on this machine. */
+/* Writes the unit: program/instruction.h, cuda_abi.h, cuda_prelude.h, cuda_math.h, cuda_dot.h, the ops' code,
+ * mt_op_load, mt_op_run, MT_OP_TENSORS, cuda_interpreter.h. MT_E_UNSUPPORTED names the op and the construct that has no
+ * code on this machine. */
 mt_status emit_cuda(text *out, const emit_cuda_op *ops, size_t count, emit_cuda_info *info, mt_error *error);
 /* The code of one op, for people (`monotile tile show`). */
 mt_status emit_cuda_one(text *out, const emit_cuda_op *op, mt_error *error);

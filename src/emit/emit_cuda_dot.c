@@ -12,14 +12,19 @@ typedef struct plain { /* what the three modes share */
     cuda_nest x;
     int64_t m, n, k, stride; /* stride: of the left operand's rows */
     int vector, lanes;
-    int rows;                /* of the left operand that a thread takes at once */
+    int rows; /* of the left operand that a thread takes at once */
     const char *type, *left, *to;
-    const char *right;       /* the right operand's element */
+    const char *right; /* the right operand's element */
 } plain;
 
 static plain plain_of(cuda_emit *e, const role_statement *s) {
     const role_op *r = e->r;
-    plain p = {.e = e, .s = s, .m = s->shape.extent[0], .n = s->shape.extent[1], .vector = s->spread.vector, .lanes = s->spread.lanes};
+    plain p = {.e = e,
+               .s = s,
+               .m = s->shape.extent[0],
+               .n = s->shape.extent[1],
+               .vector = s->spread.vector,
+               .lanes = s->spread.lanes};
     p.k = s->value->shape.extent[s->transposed ? 1 : 0];
     p.stride = r->variables[s->from].stride;
     p.left = e->names[s->from];
@@ -57,7 +62,8 @@ static void prepare_right(plain *p, const char *row, const char *column) {
     cuda_emit *e = p->e;
     const tile_node *right = p->s->value;
     const cuda_index at[2] = {{row, LEVEL_ROW, false, 0}, {column, LEVEL_VECTOR, p->vector > 1, 0}};
-    p->right = emit_bare(e->memory, emit_cast(e->memory, cuda_element(&p->x, right, at).text, right->type, e->r->op.variables[p->s->to].type));
+    p->right = emit_bare(e->memory, emit_cast(e->memory, cuda_element(&p->x, right, at).text, right->type,
+                                              e->r->op.variables[p->s->to].type));
 }
 
 /* The right operand's vector as floats (or i32) in w. */
@@ -81,11 +87,15 @@ static void print_along_k(plain *p) {
     prepare_right(p, n, k);
     const bool some = p->n % columns != 0; /* the last lanes may have no column: they take the last one again */
     OPEN(e, "for (int %s = mt->warp * %d; %s < %" PRId64 "; %s += %d) {", base, columns, base, p->n, base, step);
-    if (columns > 1 && some) cuda_print(e, "const int %s = mt_min32(%s + mt->lane / %d, %" PRId64 ");", n, base, p->lanes, p->n - 1);
-    else if (columns > 1) cuda_print(e, "const int %s = %s + mt->lane / %d;", n, base, p->lanes);
+    if (columns > 1 && some)
+        cuda_print(e, "const int %s = mt_min32(%s + mt->lane / %d, %" PRId64 ");", n, base, p->lanes, p->n - 1);
+    else if (columns > 1)
+        cuda_print(e, "const int %s = %s + mt->lane / %d;", n, base, p->lanes);
     const char *first = open_rows(p);
     cuda_print(e, "%s sum[%d] = {0};", p->type, p->rows);
-    OPEN(e, "for (int %s = %s; %s < %" PRId64 "; %s += %d) {", k, p->vector > 1 ? arena_printf(e->memory, "mt->lane %% %d * %d", p->lanes, p->vector) : arena_printf(e->memory, "mt->lane %% %d", p->lanes),
+    OPEN(e, "for (int %s = %s; %s < %" PRId64 "; %s += %d) {", k,
+         p->vector > 1 ? arena_printf(e->memory, "mt->lane %% %d * %d", p->lanes, p->vector)
+                       : arena_printf(e->memory, "mt->lane %% %d", p->lanes),
          k, p->k, k, p->lanes * p->vector);
     print_right(p);
     cuda_print(e, "#pragma unroll");
@@ -102,7 +112,8 @@ static void print_along_k(plain *p) {
     const char *mine = columns > 1 ? arena_printf(e->memory, "mt->lane %% %d == 0", p->lanes) : "mt->lane == 0";
     if (some) mine = arena_printf(e->memory, "%s && %s + mt->lane / %d < %" PRId64, mine, base, p->lanes, p->n);
     if (p->m % p->rows) mine = arena_printf(e->memory, "%s && %s + i < %" PRId64, mine, first, p->m);
-    cuda_print(e, "if (%s) %s[(%s + i) * %" PRId64 " + %s] %s all;", mine, p->to, first, p->n, n, p->s->adds ? "+=" : "=");
+    cuda_print(e, "if (%s) %s[(%s + i) * %" PRId64 " + %s] %s all;", mine, p->to, first, p->n, n,
+               p->s->adds ? "+=" : "=");
     close_block(e);
     if (p->rows < p->m) close_block(e);
     close_block(e);
@@ -128,22 +139,28 @@ static void print_split_k(plain *p) {
     prepare_right(p, k, n);
     const bool some = p->n % width != 0;
     OPEN(e, "for (int %s = 0; %s < %" PRId64 "; %s += %d) {", base, base, p->n, base, width);
-    const char *column = arena_printf(e->memory, p->vector > 1 ? "%s + mt->lane %% %d * %d" : "%s + mt->lane %% %d", base, p->lanes, p->vector);
-    if (some) cuda_print(e, "const int %s = mt_min32(%s, %" PRId64 ");", n, column, p->n - p->vector);
-    else cuda_print(e, "const int %s = %s;", n, column);
+    const char *column = arena_printf(e->memory, p->vector > 1 ? "%s + mt->lane %% %d * %d" : "%s + mt->lane %% %d",
+                                      base, p->lanes, p->vector);
+    if (some)
+        cuda_print(e, "const int %s = mt_min32(%s, %" PRId64 ");", n, column, p->n - p->vector);
+    else
+        cuda_print(e, "const int %s = %s;", n, column);
     const char *first = open_rows(p);
     cuda_print(e, "%s sum[%d][%d] = {{0}};", p->type, p->rows, p->vector);
-    OPEN(e, "for (int %s = mt->warp * %d + mt->lane / %d; %s < %" PRId64 "; %s += %d) {", k, at_once, p->lanes, k, p->k, k, at_once * ROLE_WARPS);
+    OPEN(e, "for (int %s = mt->warp * %d + mt->lane / %d; %s < %" PRId64 "; %s += %d) {", k, at_once, p->lanes, k, p->k,
+         k, at_once * ROLE_WARPS);
     print_outer(p, first, k);
     close_block(e);
     cuda_print(e, "#pragma unroll");
     OPEN(e, "for (int i = 0; i < %d; i++) {", p->rows);
     cuda_print(e, "#pragma unroll");
-    cuda_print(e, "for (int j = 0; j < %d; j++) sum[i][j] = mt_join_groups<%d>(sum[i][j], MT_SUM);", p->vector, p->lanes);
+    cuda_print(e, "for (int j = 0; j < %d; j++) sum[i][j] = mt_join_groups<%d>(sum[i][j], MT_SUM);", p->vector,
+               p->lanes);
     const char *mine = arena_printf(e->memory, "mt->lane < %d", p->lanes);
     if (some) mine = arena_printf(e->memory, "%s && %s < %" PRId64, mine, column, p->n);
     if (p->m % p->rows) mine = arena_printf(e->memory, "%s && %s + i < %" PRId64, mine, first, p->m);
-    cuda_print(e, "if (%s) mt_put(%s + (mt->warp * %" PRId64 " + %s + i) * %" PRId64 " + %s, sum[i]);", mine, p->to, p->m, first, p->n, n);
+    cuda_print(e, "if (%s) mt_put(%s + (mt->warp * %" PRId64 " + %s + i) * %" PRId64 " + %s, sum[i]);", mine, p->to,
+               p->m, first, p->n, n);
     close_block(e);
     if (p->rows < p->m) close_block(e);
     close_block(e);
@@ -157,7 +174,8 @@ static void print_outputs(plain *p) {
     prepare_right(p, k, n);
     const int64_t groups = ceil_div(p->m, p->rows);
     OPEN(e, "for (int %s = mt->thread; %s < %" PRId64 "; %s += %d) {", o, o, groups * vectors, o, ROLE_THREADS);
-    cuda_print(e, "const int %s = %s / %" PRId64 " * %d, %s = %s %% %" PRId64 " * %d;", first, o, vectors, p->rows, n, o, vectors, p->vector);
+    cuda_print(e, "const int %s = %s / %" PRId64 " * %d, %s = %s %% %" PRId64 " * %d;", first, o, vectors, p->rows, n,
+               o, vectors, p->vector);
     cuda_print(e, "%s sum[%d][%d] = {{0}};", p->type, p->rows, p->vector);
     OPEN(e, "for (int %s = 0; %s < %" PRId64 "; %s++) {", k, k, p->k, k);
     print_outer(p, first, k);
@@ -166,7 +184,8 @@ static void print_outputs(plain *p) {
     OPEN(e, "for (int i = 0; i < %d; i++) {", p->rows);
     if (p->m % p->rows) cuda_print(e, "if (%s + i >= %" PRId64 ") break;", first, p->m);
     cuda_print(e, "#pragma unroll");
-    cuda_print(e, "for (int j = 0; j < %d; j++) %s[(%s + i) * %" PRId64 " + %s + j] %s sum[i][j];", p->vector, p->to, first, p->n, n, p->s->adds ? "+=" : "=");
+    cuda_print(e, "for (int j = 0; j < %d; j++) %s[(%s + i) * %" PRId64 " + %s + j] %s sum[i][j];", p->vector, p->to,
+               first, p->n, n, p->s->adds ? "+=" : "=");
     close_block(e);
     close_block(e);
 }
@@ -174,9 +193,12 @@ static void print_outputs(plain *p) {
 void cuda_dot(cuda_emit *e, const role_statement *s) {
     plain p = plain_of(e, s);
     cuda_nest_begin(e, &p.x, p.vector);
-    if (s->dot == ROLE_ALONG_K) print_along_k(&p);
-    else if (s->dot == ROLE_SPLIT_K) print_split_k(&p);
-    else print_outputs(&p);
+    if (s->dot == ROLE_ALONG_K)
+        print_along_k(&p);
+    else if (s->dot == ROLE_SPLIT_K)
+        print_split_k(&p);
+    else
+        print_outputs(&p);
 }
 
 /* ---- pages ---- */
@@ -185,36 +207,44 @@ typedef struct page_plan {
     const role_pages *pages;
     const tile_format *format;
     bool atoms;
-    const char *blocks, *columns; /* as many as there are: expressions of type int, constants where they are */
-    int64_t fixed_columns;        /* 0: not constant */
-    int64_t total_columns;        /* of the weight, padded */
-    int64_t block_bytes;          /* of 8 rows */
+    const char *blocks, *columns;   /* as many as there are: expressions of type int, constants where they are */
+    int64_t fixed_columns;          /* 0: not constant */
+    int64_t total_columns;          /* of the weight, padded */
+    int64_t block_bytes;            /* of 8 rows */
     int64_t page_bytes, last_bytes; /* of a whole page; of the weight's last page in a row */
-    int64_t row_pages;            /* in a row of the weight */
+    int64_t row_pages;              /* in a row of the weight */
 } page_plan;
 
 static page_plan plan_of(cuda_emit *e, const role_pages *p) {
     arena *m = e->memory;
     const tile_param *t = &e->r->op.params[p->param];
-    page_plan out = {.pages = p, .format = t->type, .atoms = e->r->layout[t->ordinal] == ROLE_ATOMS, .total_columns = p->row_columns};
+    page_plan out = {.pages = p,
+                     .format = t->type,
+                     .atoms = e->r->layout[t->ordinal] == ROLE_ATOMS,
+                     .total_columns = p->row_columns};
     out.row_pages = ceil_div(p->row_columns, p->page_columns);
     const int64_t last = p->row_columns - (out.row_pages - 1) * p->page_columns;
-    out.page_bytes = out.atoms ? p->page_columns * 16 : (int64_t)align_up((uint64_t)(8 * tile_format_bytes(t->type, p->page_columns)), 16);
+    out.page_bytes = out.atoms ? p->page_columns * 16
+                               : (int64_t)align_up((uint64_t)(8 * tile_format_bytes(t->type, p->page_columns)), 16);
     out.last_bytes = out.atoms ? last * 16 : (int64_t)align_up((uint64_t)(8 * tile_format_bytes(t->type, last)), 16);
     out.block_bytes = (out.row_pages - 1) * out.page_bytes + out.last_bytes;
     int64_t low, high;
-    const bool inside = p->rows->kind == TILE_CONST && role_range(e->r, p->row, &low, &high) && high + p->blocks * 8 <= (int64_t)align_up((uint64_t)p->rows->value.i, 8);
-    if (inside) out.blocks = arena_printf(m, "%" PRId64, p->blocks);
+    const bool inside = p->rows->kind == TILE_CONST && role_range(e->r, p->row, &low, &high) &&
+                        high + p->blocks * 8 <= (int64_t)align_up((uint64_t)p->rows->value.i, 8);
+    if (inside)
+        out.blocks = arena_printf(m, "%" PRId64, p->blocks);
     else {
         out.blocks = cuda_name(e, "blocks");
-        cuda_print(e, "const int %s = (int)mt_clamp((%s + 7) / 8 - %s / 8, 0, %" PRId64 ");", out.blocks, cuda_scalar(e, p->rows), cuda_scalar(e, p->row), p->blocks);
+        cuda_print(e, "const int %s = (int)mt_clamp((%s + 7) / 8 - %s / 8, 0, %" PRId64 ");", out.blocks,
+                   cuda_scalar(e, p->rows), cuda_scalar(e, p->row), p->blocks);
     }
     if (p->column->kind == TILE_CONST) {
         out.fixed_columns = max_i64(0, min_i64(p->columns, p->row_columns - p->column->value.i));
         out.columns = arena_printf(m, "%" PRId64, out.fixed_columns);
     } else {
         out.columns = cuda_name(e, "columns");
-        cuda_print(e, "const int %s = (int)mt_clamp(%" PRId64 " - %s, 0, %" PRId64 ");", out.columns, p->row_columns, cuda_scalar(e, p->column), p->columns);
+        cuda_print(e, "const int %s = (int)mt_clamp(%" PRId64 " - %s, 0, %" PRId64 ");", out.columns, p->row_columns,
+                   cuda_scalar(e, p->column), p->columns);
     }
     return out;
 }
@@ -232,38 +262,47 @@ static const char *columns_of_page(const cuda_emit *e, const page_plan *p, const
     return arena_printf(e->memory, "mt_min32(%" PRId64 ", %s - %s * %" PRId64 ")", each, p->columns, page, each);
 }
 
-/* The value of `whole` for all of a row's pages but the last, where it is `last`. `page` counts from the slice's first. */
+/* The value of `whole` for all of a row's pages but the last, where it is `last`. `page` counts from the slice's first.
+ */
 static const char *by_page(const cuda_emit *e, const page_plan *p, const char *page, int64_t whole, int64_t last) {
     const tile_node *column = p->pages->column;
     if (whole == last) return arena_printf(e->memory, "%" PRId64, whole);
     if (column->kind == TILE_CONST) {
-        const int64_t first = column->value.i / p->pages->page_columns, count = ceil_div(p->fixed_columns, p->pages->page_columns);
+        const int64_t first = column->value.i / p->pages->page_columns,
+                      count = ceil_div(p->fixed_columns, p->pages->page_columns);
         if (first + count < p->row_pages) return arena_printf(e->memory, "%" PRId64, whole);
         if (count == 1) return arena_printf(e->memory, "%" PRId64, last);
         return arena_printf(e->memory, "(%s < %" PRId64 " ? %" PRId64 " : %" PRId64 ")", page, count - 1, whole, last);
     }
-    return arena_printf(e->memory, "(%s + %s * %" PRId64 " + %" PRId64 " <= %" PRId64 " ? %" PRId64 " : %" PRId64 ")", cuda_scalar((cuda_emit *)e, column), page,
-                        p->pages->page_columns, p->pages->page_columns, p->total_columns, whole, last);
+    return arena_printf(e->memory, "(%s + %s * %" PRId64 " + %" PRId64 " <= %" PRId64 " ? %" PRId64 " : %" PRId64 ")",
+                        cuda_scalar((cuda_emit *)e, column), page, p->pages->page_columns, p->pages->page_columns,
+                        p->total_columns, whole, last);
 }
 
-/* A block's pages lie one after another: the slice's first one, and from there by whole pages. With atoms a page may begin at any of them. */
+/* A block's pages lie one after another: the slice's first one, and from there by whole pages. With atoms a page may
+ * begin at any of them. */
 void cuda_pages(cuda_emit *e, const role_statement *s) {
     arena *m = e->memory;
     const page_plan p = plan_of(e, &s->pages);
-    const char *tensor = cuda_tensor_name(e, s->pages.param), *from = cuda_name(e, "from"), *block = cuda_name(e, "block"), *page = cuda_name(e, "page");
+    const char *tensor = cuda_tensor_name(e, s->pages.param), *from = cuda_name(e, "from"),
+               *block = cuda_name(e, "block"), *page = cuda_name(e, "page");
     const tile_node *column = s->pages.column;
     const char *offset = "";
     if (column->kind != TILE_CONST || column->value.i)
         offset = p.atoms ? arena_printf(m, " + %s / 64 * 1024", cuda_scalar(e, column))
-                         : arena_printf(m, " + %s / %" PRId64 " * %" PRId64, cuda_scalar(e, column), s->pages.page_columns, p.page_bytes);
-    cuda_print(e, "const char *const %s = (const char *)%s->data + %s / 8 * %" PRId64 "%s;", from, tensor, cuda_scalar(e, s->pages.row), p.block_bytes, offset);
-    const char *bytes = p.atoms ? arena_printf(m, "%s * 16", columns_of_page(e, &p, page)) : by_page(e, &p, page, p.page_bytes, p.last_bytes);
+                         : arena_printf(m, " + %s / %" PRId64 " * %" PRId64, cuda_scalar(e, column),
+                                        s->pages.page_columns, p.page_bytes);
+    cuda_print(e, "const char *const %s = (const char *)%s->data + %s / 8 * %" PRId64 "%s;", from, tensor,
+               cuda_scalar(e, s->pages.row), p.block_bytes, offset);
+    const char *bytes = p.atoms ? arena_printf(m, "%s * 16", columns_of_page(e, &p, page))
+                                : by_page(e, &p, page, p.page_bytes, p.last_bytes);
     OPEN(e, "for (int %s = 0; %s < %s; %s++) {", block, block, p.blocks, block);
     OPEN(e, "for (int %s = 0; %s < %s; %s++) {", page, page, page_count(e, &p), page);
     const char *to = cuda_name(e, "to");
     cuda_print(e, "char *const %s = mt_page_acquire(mt);", to);
     cuda_print(e, "if (!%s) return;", to);
-    cuda_print(e, "mt_page_fill(mt, %s, %s + (size_t)%s * %" PRId64 " + %s * %" PRId64 ", %s);", to, from, block, p.block_bytes, page, p.page_bytes, bytes);
+    cuda_print(e, "mt_page_fill(mt, %s, %s + (size_t)%s * %" PRId64 " + %s * %" PRId64 ", %s);", to, from, block,
+               p.block_bytes, page, p.page_bytes, bytes);
     close_block(e);
     close_block(e);
 }
@@ -275,8 +314,10 @@ void cuda_skinny(cuda_emit *e, const role_statement *s) {
     const role_op *r = e->r;
     const page_plan p = plan_of(e, &s->pages);
     const int64_t rows = s->shape.extent[0], stride = r->variables[s->from].stride * 2, width = s->pages.blocks * 8;
-    const char *row = cuda_name(e, "panel_row"), *block = cuda_name(e, "block"), *page = cuda_name(e, "page"), *product = product_type(s->product);
-    cuda_print(e, "const char *const %s = mt_panel_row<%" PRId64 ">(%s, %" PRId64 ", mt->lane);", row, rows, e->names[s->from], stride);
+    const char *row = cuda_name(e, "panel_row"), *block = cuda_name(e, "block"), *page = cuda_name(e, "page"),
+               *product = product_type(s->product);
+    cuda_print(e, "const char *const %s = mt_panel_row<%" PRId64 ">(%s, %" PRId64 ", mt->lane);", row, rows,
+               e->names[s->from], stride);
     OPEN(e, "for (int %s = 0; %s < %" PRId64 "; %s++) {", block, block, s->pages.blocks, block);
     cuda_print(e, "float even[4] = {0, 0, 0, 0}, odd[4] = {0, 0, 0, 0};");
     char fixed[32];
@@ -286,13 +327,17 @@ void cuda_skinny(cuda_emit *e, const role_statement *s) {
     const char *columns = columns_of_page(e, &p, page);
     const char *at = arena_printf(m, "%s + %s * %" PRId64, row, page, s->pages.page_columns * 2);
     if (p.atoms)
-        cuda_print(e, "mt_dense_page<%" PRId64 ", %s, %s>(mt, even, odd, %s / 64, %s, %" PRId64 ");", rows, product, product_type(p.format), columns, at, stride);
+        cuda_print(e, "mt_dense_page<%" PRId64 ", %s, %s>(mt, even, odd, %s / 64, %s, %" PRId64 ");", rows, product,
+                   product_type(p.format), columns, at, stride);
     else {
         const int64_t last = p.total_columns - (p.row_pages - 1) * s->pages.page_columns;
-        const char *bytes = by_page(e, &p, page, tile_format_bytes(p.format, s->pages.page_columns), tile_format_bytes(p.format, last));
-        cuda_print(e, "mt_block_page<%" PRId64 ", %s, %s>(mt, even, odd, %s, %s, %s, %" PRId64 ");", rows, product, cuda_format_of(e->unit, p.format), columns, bytes, at, stride);
+        const char *bytes =
+            by_page(e, &p, page, tile_format_bytes(p.format, s->pages.page_columns), tile_format_bytes(p.format, last));
+        cuda_print(e, "mt_block_page<%" PRId64 ", %s, %s>(mt, even, odd, %s, %s, %s, %" PRId64 ");", rows, product,
+                   cuda_format_of(e->unit, p.format), columns, bytes, at, stride);
     }
     close_block(e);
-    cuda_print(e, "mt_leave<%" PRId64 ">(%s, %" PRId64 ", %s * 8, even, odd, mt, %s);", rows, e->names[s->to], width, block, s->adds ? "true" : "false");
+    cuda_print(e, "mt_leave<%" PRId64 ">(%s, %" PRId64 ", %s * 8, even, odd, mt, %s);", rows, e->names[s->to], width,
+               block, s->adds ? "true" : "false");
     close_block(e);
 }

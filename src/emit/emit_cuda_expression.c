@@ -61,12 +61,16 @@ const char *cuda_index_text(cuda_nest *x, const cuda_index *i) {
     arena *m = x->e->memory;
     if (!i->text && !i->lane) return arena_printf(m, "%" PRId64, i->offset);
     const char *sum = !i->text ? "j" : i->lane ? arena_printf(m, "%s + j", i->text) : i->text;
-    if (i->offset) sum = arena_printf(m, i->offset < 0 ? "%s - %" PRId64 : "%s + %" PRId64, sum, i->offset < 0 ? -i->offset : i->offset);
-    return sum == i->text || !i->text ? sum : arena_printf(m, "(%s)", sum);
+    if (i->offset)
+        sum = arena_printf(m, i->offset < 0 ? "%s - %" PRId64 : "%s + %" PRId64, sum,
+                           i->offset < 0 ? -i->offset : i->offset);
+    return emit_is_name(sum) || sum == i->text ? sum : arena_printf(m, "(%s)", sum);
 }
 
 static const char *plus(arena *m, const char *a, const char *b) { return a ? arena_printf(m, "%s + %s", a, b) : b; }
-static const char *times(arena *m, const char *a, int64_t b) { return b == 1 ? a : arena_printf(m, "%s * %" PRId64, a, b); }
+static const char *times(arena *m, const char *a, int64_t b) {
+    return b == 1 ? a : arena_printf(m, "%s * %" PRId64, a, b);
+}
 static int deeper(int a, int b) { return a > b ? a : b; }
 
 cuda_value cuda_linear(cuda_nest *x, const tile_shape *shape, int64_t stride, const cuda_index *at, bool *aligned) {
@@ -133,7 +137,9 @@ static cuda_index number_in(cuda_nest *x, const tile_shape *shape, int first, in
             if (each == 1 && bare.lane) {
                 all = (cuda_index){bare.text, bare.level, true, all.offset};
             } else if (bare.text || bare.lane) {
-                if (all.lane && each % x->vector) all = (cuda_index){cuda_index_text(x, &(cuda_index){all.text, all.level, true, 0}), LEVEL_LANE, false, all.offset};
+                if (all.lane && each % x->vector)
+                    all = (cuda_index){cuda_index_text(x, &(cuda_index){all.text, all.level, true, 0}), LEVEL_LANE,
+                                       false, all.offset};
                 const char *term = times(m, cuda_index_text(x, &bare), each);
                 all.text = all.text ? arena_printf(m, "%s + %s", term, all.text) : term;
                 all.level = deeper(all.level, cuda_index_level(&bare));
@@ -154,19 +160,23 @@ static void reshape_index(cuda_nest *x, const tile_node *n, const cuda_index *at
         int64_t p = from->extent[i], q = j >= 0 ? to->extent[j] : 1;
         int first = i, other = j, wide = 0, target = i;
         while (p != q) {
-            if (p < q) p *= from->extent[--first];
-            else q *= to->extent[--other];
+            if (p < q)
+                p *= from->extent[--first];
+            else
+                q *= to->extent[--other];
         }
         for (int d = first; d <= i; d++)
             if (from->extent[d] != 1) wide++, target = d;
         const cuda_index all = j >= 0 ? number_in(x, to, other, j, at) : cuda_index_constant(0);
-        if (wide <= 1) out[target] = all;
+        if (wide <= 1)
+            out[target] = all;
         else {
             int64_t each = 1;
             for (int d = i; d >= first; d--) {
                 const int64_t extent = from->extent[d];
                 if (extent == 1) continue;
-                if (!all.text && !all.lane) out[d] = cuda_index_constant(all.offset / each % extent);
+                if (!all.text && !all.lane)
+                    out[d] = cuda_index_constant(all.offset / each % extent);
                 else {
                     const char *t = cuda_index_text(x, &all);
                     if (each > 1) t = arena_printf(m, "%s / %" PRId64, t, each);
@@ -177,11 +187,18 @@ static void reshape_index(cuda_nest *x, const tile_node *n, const cuda_index *at
                     /* A vector stays one where the fastest dimension holds whole vectors. */
                     if (each == 1 && all.lane && extent % x->vector == 0 && all.offset % x->vector == 0) {
                         const cuda_index base = {all.text, all.level, false, all.offset};
-                        out[d] = base.text || base.offset ? (cuda_index){arena_printf(m, "(%s %% %" PRId64 ")", cuda_index_text(x, &base), extent), all.level, true, 0} : all;
+                        out[d] = base.text || base.offset
+                                     ? (cuda_index){arena_printf(m, "(%s %% %" PRId64 ")", cuda_index_text(x, &base),
+                                                                 extent),
+                                                    all.level, true, 0}
+                                     : all;
                     } else if (all.lane && each % x->vector == 0 && all.offset % x->vector == 0) {
                         const cuda_index base = {all.text, all.level, false, all.offset};
                         const char *b = cuda_index_text(x, &base);
-                        out[d] = (cuda_index){arena_printf(m, is_first ? "(%s / %" PRId64 ")" : "(%s / %" PRId64 " %% %" PRId64 ")", b, each, extent), all.level, false, 0};
+                        out[d] = (cuda_index){
+                            arena_printf(m, is_first ? "(%s / %" PRId64 ")" : "(%s / %" PRId64 " %% %" PRId64 ")", b,
+                                         each, extent),
+                            all.level, false, 0};
                     }
                 }
                 each *= extent;
@@ -215,7 +232,10 @@ static cuda_value buffer_element(cuda_nest *x, const tile_node *n, const cuda_in
     const bool parts = v->place == ROLE_PARTS;
     const int buffer = parts ? v->parts : n->index;
     const tile_shape *own = &e->r->op.variables[buffer].shape;
-    const char *name = e->names[buffer], *type = emit_c_type(t->type), *how = v->op == TILE_SUM ? "MT_SUM" : v->op == TILE_REDUCE_MAX ? "MT_LARGEST" : "MT_SMALLEST";
+    const char *name = e->names[buffer], *type = emit_c_type(t->type),
+               *how = v->op == TILE_SUM          ? "MT_SUM"
+                      : v->op == TILE_REDUCE_MAX ? "MT_LARGEST"
+                                                 : "MT_SMALLEST";
     int64_t stride = parts ? 0 : v->stride, apart = 0;
     if (parts) {
         stride = own->rank == 3 ? own->extent[2] : t->shape.rank ? t->shape.extent[t->shape.rank - 1] : 1;
@@ -229,7 +249,8 @@ static cuda_value buffer_element(cuda_nest *x, const tile_node *n, const cuda_in
     const cuda_value first = cuda_linear(x, &t->shape, stride, base, NULL);
     if (parts) aligned &= apart % x->vector == 0 && stride % x->vector == 0;
     if (!aligned || first.level > LEVEL_VECTOR || x->guarded) {
-        const char *text_of = parts ? arena_printf(m, "mt_parts(%s + %s, %" PRId64 ", %s)", name, i.text, apart, how) : arena_printf(m, "%s[%s]", name, emit_bare(m, i.text));
+        const char *text_of = parts ? arena_printf(m, "mt_parts(%s + %s, %" PRId64 ", %s)", name, i.text, apart, how)
+                                    : arena_printf(m, "%s[%s]", name, emit_bare(m, i.text));
         cuda_value out = {held(m, t->type, text_of), i.level, false};
         return parts ? cuda_hoist(x, out, type, t->name) : out;
     }
@@ -238,8 +259,11 @@ static cuda_value buffer_element(cuda_nest *x, const tile_node *n, const cuda_in
     const char *vector = known ? known->text : cuda_name(e, t->name);
     if (!known) {
         NEST_LINE(x, LEVEL_VECTOR, "%s %s[%d];", type, vector, x->vector);
-        if (parts) NEST_LINE(x, LEVEL_VECTOR, "mt_take_parts(%s, %s + %s, %" PRId64 ", %s);", vector, name, first.text, apart, how);
-        else NEST_LINE(x, LEVEL_VECTOR, "mt_take(%s, %s + %s);", vector, name, first.text);
+        if (parts)
+            NEST_LINE(x, LEVEL_VECTOR, "mt_take_parts(%s, %s + %s, %" PRId64 ", %s);", vector, name, first.text, apart,
+                      how);
+        else
+            NEST_LINE(x, LEVEL_VECTOR, "mt_take(%s, %s + %s);", vector, name, first.text);
         cuda_know(x, key, (cuda_value){vector, LEVEL_LANE, true});
     }
     return (cuda_value){held(m, t->type, arena_printf(m, "%s[j]", vector)), LEVEL_LANE, false};
@@ -255,8 +279,10 @@ static cuda_value variable(cuda_nest *x, const tile_node *n, const cuda_index *a
     case TILE_VAR:
     case TILE_TRANSPOSE:
     case TILE_RESHAPE:
-    case TILE_PART: return value;
-    default: return cuda_hoist(x, value, emit_c_type(n->type), e->r->op.variables[n->index].name);
+    case TILE_PART:
+        return value;
+    default:
+        return cuda_hoist(x, value, emit_c_type(n->type), e->r->op.variables[n->index].name);
     }
 }
 
@@ -274,9 +300,10 @@ static cuda_value operate(cuda_nest *x, const tile_node *n, const cuda_index *at
         level = deeper(level, v[i].level);
     }
     for (int i = 0; i < 3 && operands[i]; i++) text_of[i] = operand_text(x, v[i], level, operands[i]->type);
-    const char *out = n->kind == TILE_CAST     ? emit_cast(e->memory, text_of[0], n->a->type, n->type)
-                      : n->kind == TILE_SELECT ? arena_printf(e->memory, "(%s ? %s : %s)", text_of[0], text_of[1], text_of[2])
-                                               : emit_operate(&e->operators, n, text_of[0], text_of[1]);
+    const char *out = n->kind == TILE_CAST ? emit_cast(e->memory, text_of[0], n->a->type, n->type)
+                      : n->kind == TILE_SELECT
+                          ? arena_printf(e->memory, "(%s ? %s : %s)", text_of[0], text_of[1], text_of[2])
+                          : emit_operate(&e->operators, n, text_of[0], text_of[1]);
     return (cuda_value){out, level, out == text_of[0] && v[0].atom};
 }
 
@@ -314,44 +341,60 @@ cuda_value cuda_element(cuda_nest *x, const tile_node *n, const cuda_index *at) 
     const tile_op *op = &e->r->op;
     cuda_index below[TILE_RANK];
     switch (n->kind) {
-    case TILE_CONST: return atom(emit_literal(m, n));
+    case TILE_CONST:
+        return atom(emit_literal(m, n));
     case TILE_GRID:
         if (cuda_first_use(e, e->axis[n->index]))
-            text_printf(e->head, "    const int64_t %s = mt->slot->instruction.index[%d];\n", e->axis[n->index], n->index);
+            text_printf(e->head, "    const int64_t %s = mt->slot->instruction.index[%d];\n", e->axis[n->index],
+                        n->index);
         return atom(e->axis[n->index]);
-    case TILE_LOOP: return atom(e->loops[n->index]);
+    case TILE_LOOP:
+        return atom(e->loops[n->index]);
     case TILE_EXTENT:
         if (cuda_first_use(e, e->extent[n->index]))
-            text_printf(e->head, "    const int64_t %s = mt_extent(mt, %d, %d);\n", e->extent[n->index], op->params[op->extent_source[n->index].param].ordinal,
-                        op->extent_source[n->index].dimension);
+            text_printf(e->head, "    const int64_t %s = mt_extent(mt, %d, %d);\n", e->extent[n->index],
+                        op->params[op->extent_source[n->index].param].ordinal, op->extent_source[n->index].dimension);
         return atom(e->extent[n->index]);
     case TILE_LIVE:
     case TILE_ARG:
         if (cuda_first_use(e, e->param[n->index])) {
             const tile_param *p = &op->params[n->index];
             const char *name = e->param[n->index];
-            if (n->kind == TILE_LIVE) text_printf(e->head, "    const int64_t %s = mt_live_value(mt, %d);\n", name, p->ordinal);
-            else if (p->type->scalar.kind == TILE_FLOAT) text_printf(e->head, "    const float %s = mt_arg_float(mt, %d);\n", name, p->ordinal);
-            else text_printf(e->head, "    const int64_t %s = mt->slot->instruction.arg[%d];\n", name, p->ordinal);
+            if (n->kind == TILE_LIVE)
+                text_printf(e->head, "    const int64_t %s = mt_live_value(mt, %d);\n", name, p->ordinal);
+            else if (p->type->scalar.kind == TILE_FLOAT)
+                text_printf(e->head, "    const float %s = mt_arg_float(mt, %d);\n", name, p->ordinal);
+            else
+                text_printf(e->head, "    const int64_t %s = mt->slot->instruction.arg[%d];\n", name, p->ordinal);
         }
         return atom(e->param[n->index]);
-    case TILE_VAR: return variable(x, n, at);
-    case TILE_LOAD: return cuda_load(x, n, at);
+    case TILE_VAR:
+        return variable(x, n, at);
+    case TILE_LOAD:
+        return cuda_load(x, n, at);
     case TILE_ELEMENTWISE:
     case TILE_SELECT:
-    case TILE_CAST: return operate(x, n, at);
+    case TILE_CAST:
+        return operate(x, n, at);
     case TILE_TRANSPOSE:
     case TILE_BROADCAST:
-    case TILE_PART: operand_index(n, 0, at, below); return cuda_element(x, n->a, below);
-    case TILE_RESHAPE: reshape_index(x, n, at, below); return cuda_element(x, n->a, below);
-    case TILE_CONCAT: return concatenated(x, n, at);
+    case TILE_PART:
+        operand_index(n, 0, at, below);
+        return cuda_element(x, n->a, below);
+    case TILE_RESHAPE:
+        reshape_index(x, n, at, below);
+        return cuda_element(x, n->a, below);
+    case TILE_CONCAT:
+        return concatenated(x, n, at);
     case TILE_IOTA: {
         const char *i = cuda_index_text(x, &at[0]);
         const int level = cuda_index_level(&at[0]);
         const bool constant = !at[0].text && !at[0].lane;
         return (cuda_value){constant ? i : arena_printf(m, "(int32_t)%s", i), level, constant};
     }
-    default: cuda_unsupported(e, n->line, "this expression"); return atom("0");
+    default:
+        cuda_unsupported(e, n->line, "this expression");
+        return atom("0");
     }
 }
 

@@ -1,28 +1,33 @@
 /* What the parts of the CUDA emitter share.
  *
  *   emit_cuda.c            the unit: dispatch, tables, the pasted files
- *   emit_cuda_op.c         an op's two functions: statements, loops, pages
- *   emit_cuda_dot.c        products
+ *   emit_cuda_op.c         an op's two functions: statements, loops, names
+ *   emit_cuda_dot.c        products, and their pages
  *   emit_cuda_expression.c an element of a tile as an expression
  *   emit_cuda_load.c       elements of tensors, stores
  *   emit_cuda_format.c     decoders of block formats
  *
- * A statement over tiles is a nest of four levels: the statement itself (what is the same in all threads), a row, a vector of neighbouring columns, a
- * lane of that vector. Each expression has the deepest level that it depends on; what lies above the lane is named and computed there, once.
- * Types, literals, casts and operators are those of the C emitter (emit_type.c), under the same names in cuda_math.h. */
+ * A statement over tiles is a nest of four levels: the statement itself (what is the same in all threads), a row, a
+ * vector of neighbouring columns, a lane of that vector. Each expression has the deepest level that it depends on; what
+ * lies above the lane is named and computed there, once. Types, literals, casts and operators are those of the C
+ * emitter (emit_type.c), under the same names in cuda_math.h. */
 #ifndef EMIT_CUDA_INTERNAL_H
 #define EMIT_CUDA_INTERNAL_H
 
 #include "emit/emit_cuda.h"
 #include "emit/emit_internal.h"
 
-typedef struct cuda_format { const tile_format *format; const char *name; struct cuda_format *next; } cuda_format;
+typedef struct cuda_format {
+    const tile_format *format;
+    const char *name;
+    struct cuda_format *next;
+} cuda_format;
 
 typedef struct cuda_unit_text { /* what the ops of a unit share */
     arena *memory;
     text *formats;
     cuda_format *list;
-    bool lines;      /* write #line */
+    bool lines; /* write #line */
     mt_status status;
     mt_error *error;
 } cuda_unit_text;
@@ -31,29 +36,41 @@ typedef struct cuda_emit { /* one function of an op */
     cuda_unit_text *unit;
     arena *memory;
     const role_op *r;
-    emit operators;        /* for emit_operate */
-    text *out, *head;      /* the body; declarations in front of it */
+    emit operators;   /* for emit_operate */
+    text *out, *head; /* the body; declarations in front of it */
     int indent, line;
-    const char **names;    /* C names: of variables, */
-    const char **loops;    /* loops */
-    map used;              /* names in this function: 0: not declared yet, 1 */
+    const char **names; /* C names: of variables, */
+    const char **loops; /* loops */
+    map used;           /* names in this function: 0: not declared yet, 1 */
     const char *param[TILE_PARAMS], *extent[TILE_EXTENTS], *axis[TILE_AXES];
     const char *extents[TILE_PARAMS][TILE_RANK];
 } cuda_emit;
 
 typedef enum cuda_level { LEVEL_STATEMENT, LEVEL_ROW, LEVEL_VECTOR, LEVEL_LANE, LEVELS } cuda_level;
 
-typedef struct cuda_value { const char *text; int level; bool atom; } cuda_value;
+typedef struct cuda_value {
+    const char *text;
+    int level;
+    bool atom;
+} cuda_value;
 
 /* An index: text (NULL: nothing) + the lane (if it has one) + offset. `level` is the text's. */
-typedef struct cuda_index { const char *text; int level; bool lane; int64_t offset; } cuda_index;
+typedef struct cuda_index {
+    const char *text;
+    int level;
+    bool lane;
+    int64_t offset;
+} cuda_index;
 
-typedef struct cuda_known { const char *key; cuda_value value; } cuda_known;
+typedef struct cuda_known {
+    const char *key;
+    cuda_value value;
+} cuda_known;
 
 typedef struct cuda_nest {
     cuda_emit *e;
-    int vector;                           /* lanes of a vector */
-    int guarded;                          /* within a condition: nothing may be read in front */
+    int vector;                               /* lanes of a vector */
+    int guarded;                              /* within a condition: nothing may be read in front */
     emit_line *first[LEVELS], **last[LEVELS]; /* lines at the start of each level */
     cuda_known *known;
     size_t known_count, known_capacity;
@@ -66,7 +83,8 @@ void cuda_unsupported(cuda_emit *e, int line, const char *what);
 void cuda_op_functions(cuda_unit_text *unit, const role_op *r, const char *name, text *out);
 void cuda_print(cuda_emit *e, const char *format, ...) PRINTF_LIKE(2, 3); /* an indented line */
 const char *cuda_name(cuda_emit *e, const char *base);                    /* a name that is not used yet */
-/* The names of parameters, extents and axes are declared, in front of the body, when they are first used: true, once, for each. */
+/* The names of parameters, extents and axes are declared, in front of the body, when they are first used: true, once,
+ * for each. */
 bool cuda_first_use(cuda_emit *e, const char *name);
 
 /* emit_cuda_expression.c */
@@ -84,19 +102,24 @@ cuda_index cuda_index_constant(int64_t value);
 cuda_value cuda_hoist(cuda_nest *x, cuda_value v, const char *type, const char *base);
 const cuda_value *cuda_known_value(const cuda_nest *x, const char *key);
 void cuda_know(cuda_nest *x, const char *key, cuda_value v);
-/* The linear index into a buffer whose rows are `stride` elements apart. *aligned: it is a multiple of the vector, and neighbouring lanes are neighbours. */
+/* The linear index into a buffer whose rows are `stride` elements apart. *aligned: it is a multiple of the vector, and
+ * neighbouring lanes are neighbours. */
 cuda_value cuda_linear(cuda_nest *x, const tile_shape *shape, int64_t stride, const cuda_index *at, bool *aligned);
 
 /* emit_cuda_load.c */
 cuda_value cuda_load(cuda_nest *x, const tile_node *n, const cuda_index *at);
 void cuda_store(cuda_emit *e, const role_statement *s);
-/* A loop over rows and, within, over vectors, as s->spread says; `body` prints what is done for a vector. `condition` NULL or of level ROW. */
-typedef struct cuda_rows { cuda_index row, column; } cuda_rows;
+/* A loop over rows and, within, over vectors, as s->spread says; `body` prints what is done for a vector. `condition`
+ * NULL or of level ROW. */
+typedef struct cuda_rows {
+    cuda_index row, column;
+} cuda_rows;
 cuda_rows cuda_rows_of(cuda_emit *e, const role_spread *s);
 void cuda_rows_open(cuda_nest *x, const role_spread *s, const cuda_rows *rows, const char *condition);
 void cuda_rows_close(cuda_emit *e, const role_spread *s, const char *condition);
 /* Indices of a tile's dimensions from the number of its row and its column. */
-void cuda_unravel(cuda_nest *x, const tile_shape *shape, const cuda_index *row, const cuda_index *column, cuda_index *at);
+void cuda_unravel(cuda_nest *x, const tile_shape *shape, const cuda_index *row, const cuda_index *column,
+                  cuda_index *at);
 const char *cuda_extent(cuda_emit *e, int param, int dimension); /* now, in front of the body */
 const char *cuda_tensor_name(cuda_emit *e, int param);
 

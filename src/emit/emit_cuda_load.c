@@ -1,8 +1,8 @@
 /* Elements of tensors: loads, stores, and the loops over rows and vectors that stores and buffers share.
  *
- * What an element's address and its being in range need is split by level: the slice's start once a statement, the row once a row; the vector
- * is read as a whole where its elements are neighbours. Plain loads are enough for what other instructions wrote: the instruction's waits
- * ended with an acquire. */
+ * What an element's address and its being in range need is split by level: the slice's start once a statement, the row
+ * once a row; the vector is read as a whole where its elements are neighbours. Plain loads are enough for what other
+ * instructions wrote: the instruction's waits ended with an acquire. */
 #include "emit/emit_cuda_internal.h"
 
 #include <inttypes.h>
@@ -13,7 +13,8 @@ static int deeper(int a, int b) { return a > b ? a : b; }
 
 const char *cuda_tensor_name(cuda_emit *e, int param) {
     if (cuda_first_use(e, e->param[param]))
-        text_printf(e->head, "    const cuda_tensor *const %s = &mt->slot->tensor[%d];\n", e->param[param], e->r->op.params[param].ordinal);
+        text_printf(e->head, "    const cuda_tensor *const %s = &mt->slot->tensor[%d];\n", e->param[param],
+                    e->r->op.params[param].ordinal);
     return e->param[param];
 }
 
@@ -23,7 +24,8 @@ const char *cuda_extent(cuda_emit *e, int param, int d) {
     if (!e->extents[param][d]) {
         const char *value = cuda_scalar(e, extent);
         e->extents[param][d] = cuda_name(e, arena_printf(e->memory, "%s_extent_%d", e->r->op.params[param].name, d));
-        text_printf(e->head, "    const int64_t %s = mt_min(%s->extent[%d], %s);\n", e->extents[param][d], cuda_tensor_name(e, param), d, value);
+        text_printf(e->head, "    const int64_t %s = mt_min(%s->extent[%d], %s);\n", e->extents[param][d],
+                    cuda_tensor_name(e, param), d, value);
     }
     return e->extents[param][d];
 }
@@ -31,12 +33,17 @@ const char *cuda_extent(cuda_emit *e, int param, int d) {
 static const char *extent_of(cuda_emit *e, const tile_access *access, int d) {
     const char *extent = cuda_extent(e, access->param, d);
     const tile_node *limit = access->item[d].limit;
-    return limit ? arena_printf(e->memory, "mt_min(%s, %s)", extent, emit_bare(e->memory, cuda_scalar(e, limit))) : extent;
+    return limit ? arena_printf(e->memory, "mt_min(%s, %s)", extent, emit_bare(e->memory, cuda_scalar(e, limit)))
+                 : extent;
 }
 
 static bool is_packed(const tile_format *t) { return !tile_format_is_block(t) && t->scalar.bits < 8; }
-static bool is_e8m0(const tile_format *t) { return !tile_format_is_block(t) && t->scalar.kind == TILE_FLOAT && t->scalar.is_unsigned; }
-static const char *memory_type(const tile_format *t) { return is_e8m0(t) || tile_format_is_block(t) ? "uint8_t" : emit_c_type(t); }
+static bool is_e8m0(const tile_format *t) {
+    return !tile_format_is_block(t) && t->scalar.kind == TILE_FLOAT && t->scalar.is_unsigned;
+}
+static const char *memory_type(const tile_format *t) {
+    return is_e8m0(t) || tile_format_is_block(t) ? "uint8_t" : emit_c_type(t);
+}
 
 /* ---- coordinates ---- */
 
@@ -62,7 +69,8 @@ static coordinate coordinate_of(cuda_nest *x, const tile_access *access, int d, 
     int64_t low, high;
     if (item->kind == TILE_ITEM_GATHER) {
         cuda_value id = cuda_element(x, item->start, at);
-        if (!id.atom) id = cuda_hoist(x, (cuda_value){arena_printf(m, "(int64_t)%s", id.text), id.level, false}, "int64_t", "id");
+        if (!id.atom)
+            id = cuda_hoist(x, (cuda_value){arena_printf(m, "(int64_t)%s", id.text), id.level, false}, "int64_t", "id");
         c.start = id.text;
         c.start_level = c.level = id.level;
         c.valid = arena_printf(m, "mt_in(%s, %s)", id.text, extent_of(e, access, d));
@@ -82,7 +90,8 @@ static coordinate coordinate_of(cuda_nest *x, const tile_access *access, int d, 
     c.proven = known && low >= 0 && !item->limit && extent->kind == TILE_CONST && high + item->size <= extent->value.i;
     if (c.proven) return c;
     const char *start = c.start ? c.start : "0", *limit = emit_bare(m, extent_of(e, access, d));
-    if (item->kind == TILE_ITEM_POINT) c.valid = arena_printf(m, "mt_in(%s, %s)", start, limit);
+    if (item->kind == TILE_ITEM_POINT)
+        c.valid = arena_printf(m, "mt_in(%s, %s)", start, limit);
     else {
         const char *text_of = arena_printf(m, "mt_part_of(%s, %s, %" PRId64 ")", start, limit, item->size);
         const int guarded = x->guarded;
@@ -99,19 +108,26 @@ static const char *check_of(cuda_nest *x, const coordinate *c) {
     if (c->proven) return NULL;
     if (!c->part) return c->valid;
     const char *i = emit_bare(m, cuda_index_text(x, &c->at));
-    return c->not_negative ? arena_printf(m, "%s < %s.high", i, c->part) : arena_printf(m, "mt_within(%s, %s)", i, c->part);
+    return c->not_negative ? arena_printf(m, "%s < %s.high", i, c->part)
+                           : arena_printf(m, "mt_within(%s, %s)", i, c->part);
 }
 
-static const char *and(arena *m, const char *a, const char *b) { return !a ? b : !b ? a : arena_printf(m, "%s && %s", a, b); }
-static const char *plus(arena *m, const char *a, const char *b) { return !a ? b : !b ? a : arena_printf(m, "%s + %s", a, b); }
+static const char * and (arena * m, const char *a, const char *b) {
+    return !a ? b : !b ? a : arena_printf(m, "%s && %s", a, b);
+}
+static const char *plus(arena *m, const char *a, const char *b) {
+    return !a ? b : !b ? a : arena_printf(m, "%s + %s", a, b);
+}
 
-/* The coordinates' product with the strides, up to `level`: the parts of the sum that depend on that level only. NULL: nothing. */
-static const char *offset_at(cuda_nest *x, const char *tensor, const coordinate *c, int rank, int level) {
+/* What coordinates times strides of this level add to the address; of the first `count` of `rank` dimensions. NULL:
+ * nothing. */
+static const char *offset_of(cuda_nest *x, const char *tensor, const coordinate *c, int rank, int count, int level) {
     arena *m = x->e->memory;
     const char *sum = NULL;
-    for (int d = 0; d < rank; d++) {
+    for (int d = 0; d < count; d++) {
         const char *stride = d == rank - 1 ? NULL : arena_printf(m, "%s->stride[%d]", tensor, d);
-        if (c[d].start && c[d].start_level == level) sum = plus(m, sum, stride ? arena_printf(m, "%s * %s", c[d].start, stride) : c[d].start);
+        if (c[d].start && c[d].start_level == level)
+            sum = plus(m, sum, stride ? arena_printf(m, "%s * %s", c[d].start, stride) : c[d].start);
         if ((c[d].at.text || c[d].at.lane || c[d].at.offset) && cuda_index_level(&c[d].at) == level) {
             const char *i = cuda_index_text(x, &c[d].at);
             sum = plus(m, sum, stride ? arena_printf(m, "%s * %s", i, stride) : i);
@@ -120,15 +136,22 @@ static const char *offset_at(cuda_nest *x, const char *tensor, const coordinate 
     return sum;
 }
 
-/* A pointer to the tensor's element whose coordinates are those of levels up to ROW: the rest is added to it. Not for packed elements. */
-static const char *row_pointer(cuda_nest *x, int param, const char *type, bool constant, const coordinate *c, int rank) {
+static const char *offset_at(cuda_nest *x, const char *tensor, const coordinate *c, int rank, int level) {
+    return offset_of(x, tensor, c, rank, rank, level);
+}
+
+/* A pointer to the tensor's element whose coordinates are those of levels up to ROW: the rest is added to it. Not for
+ * packed elements. */
+static const char *row_pointer(cuda_nest *x, int param, const char *type, bool constant, const coordinate *c,
+                               int rank) {
     arena *m = x->e->memory;
     const char *tensor = cuda_tensor_name(x->e, param), *name = x->e->r->op.params[param].name;
     const char *head = offset_at(x, tensor, c, rank, LEVEL_STATEMENT), *row = offset_at(x, tensor, c, rank, LEVEL_ROW);
     const char *pointer = arena_printf(m, "%s%s *", constant ? "const " : "", type);
     const int guarded = x->guarded;
     x->guarded = 0; /* addresses are only computed */
-    const char *base = arena_printf(m, "mt_global((%s)%s->data)%s%s", pointer, tensor, head ? " + " : "", head ? head : "");
+    const char *base =
+        arena_printf(m, "mt_global((%s)%s->data)%s%s", pointer, tensor, head ? " + " : "", head ? head : "");
     cuda_value p = cuda_hoist(x, (cuda_value){base, LEVEL_STATEMENT, false}, pointer, name);
     x->guarded = guarded;
     if (!row) return p.text;
@@ -140,7 +163,8 @@ static const char *row_pointer(cuda_nest *x, int param, const char *type, bool c
 
 static const char *held(arena *m, const tile_format *t, const char *element) {
     if (t->scalar.kind == TILE_BOOL) return arena_printf(m, "(%s != 0)", element);
-    if (is_packed(t) && t->scalar.kind == TILE_INT) return arena_printf(m, "(int8_t)mt_sign(%s, %d)", element, t->scalar.bits);
+    if (is_packed(t) && t->scalar.kind == TILE_INT)
+        return arena_printf(m, "(int8_t)mt_sign(%s, %d)", element, t->scalar.bits);
     return element;
 }
 
@@ -153,22 +177,34 @@ static const char *special_element(cuda_nest *x, const tile_node *n, const coord
     const char *tensor = cuda_tensor_name(e, n->access->param), *coordinates[TILE_RANK], *offset = NULL;
     for (int d = 0; d < p->rank; d++) {
         const char *i = c[d].at.text || c[d].at.lane || c[d].at.offset ? cuda_index_text(x, &c[d].at) : NULL;
-        coordinates[d] = c[d].start && i ? arena_printf(m, "(%s + %s)", c[d].start, i) : c[d].start ? c[d].start : i ? i : "0";
+        coordinates[d] = c[d].start && i ? arena_printf(m, "(%s + %s)", c[d].start, i)
+                         : c[d].start    ? c[d].start
+                         : i             ? i
+                                         : "0";
         *level = deeper(*level, c[d].level);
-        offset = plus(m, offset, d == p->rank - 1 ? coordinates[d] : arena_printf(m, "%s * %s->stride[%d]", coordinates[d], tensor, d));
+        offset =
+            plus(m, offset,
+                 d == p->rank - 1 ? coordinates[d] : arena_printf(m, "%s * %s->stride[%d]", coordinates[d], tensor, d));
     }
     const char *k = coordinates[p->rank - 1];
     if (layout == ROLE_ATOMS)
-        return arena_printf(m, "mt_atom_element(%s->data, %s, %s, %" PRId64 ")", tensor, coordinates[0], k, ceil_div(p->extent[1]->value.i, 64));
+        return arena_printf(m, "mt_atom_element(%s->data, %s, %s, %" PRId64 ")", tensor, coordinates[0], k,
+                            ceil_div(p->extent[1]->value.i, 64));
     const char *format = cuda_format_of(e->unit, n->type);
     const int block = n->type->block, bytes = n->type->bits / 8;
     if (layout == ROLE_BANDS) {
-        const int64_t columns = p->extent[1]->value.i, band = role_band(n->type, columns), bands = ceil_div(columns, band), rest = columns - (bands - 1) * band;
+        const int64_t columns = p->extent[1]->value.i, band = role_band(n->type, columns),
+                      bands = ceil_div(columns, band), rest = columns - (bands - 1) * band;
         const int64_t row = tile_format_bytes(n->type, band), last = tile_format_bytes(n->type, rest);
-        return arena_printf(m, "%s::value(mt_band_block(%s->data, %s, %s, %" PRId64 ", %" PRId64 ", %" PRId64 ", %" PRIu64 ", %" PRId64 ", %" PRIu64 ", %d, %d), (int)(%s %% %d))",
-                            format, tensor, coordinates[0], emit_bare(m, k), band, bands, row, align_up((uint64_t)(8 * row), 16), last, align_up((uint64_t)(8 * last), 16), block, bytes, k, block);
+        return arena_printf(m,
+                            "%s::value(mt_band_block(%s->data, %s, %s, %" PRId64 ", %" PRId64 ", %" PRId64 ", %" PRIu64
+                            ", %" PRId64 ", %" PRIu64 ", %d, %d), (int)(%s %% %d))",
+                            format, tensor, coordinates[0], emit_bare(m, k), band, bands, row,
+                            align_up((uint64_t)(8 * row), 16), last, align_up((uint64_t)(8 * last), 16), block, bytes,
+                            k, block);
     }
-    return arena_printf(m, "%s::value((const uint8_t *)%s->data + (%s) / %d * %d, (int)(%s %% %d))", format, tensor, offset, block, bytes, k, block);
+    return arena_printf(m, "%s::value((const uint8_t *)%s->data + (%s) / %d * %d, (int)(%s %% %d))", format, tensor,
+                        offset, block, bytes, k, block);
 }
 
 cuda_value cuda_load(cuda_nest *x, const tile_node *n, const cuda_index *at) {
@@ -192,19 +228,25 @@ cuda_value cuda_load(cuda_nest *x, const tile_node *n, const cuda_index *at) {
     int level = deeper(others, c[last].level);
     if (tile_format_is_block(t) || layout != ROLE_ROWS) {
         const char *element = special_element(x, n, c, &level);
-        return (cuda_value){valid ? arena_printf(m, "(%s ? %s : %s)", valid, element, tile_format_is_block(t) ? "0.0f" : zero) : element, level, false};
+        return (cuda_value){
+            valid ? arena_printf(m, "(%s ? %s : %s)", valid, element, tile_format_is_block(t) ? "0.0f" : zero)
+                  : element,
+            level, false};
     }
     const char *tensor = cuda_tensor_name(e, access->param), *type = memory_type(t);
     if (is_packed(t)) {
         const char *offset = NULL;
-        for (int l = LEVEL_STATEMENT; l < LEVELS; l++) offset = plus(m, offset, offset_at(x, tensor, c, access->rank, l));
-        const char *element = arena_printf(m, "mt_get_bits(%s->data, %s, %d)", tensor, offset ? offset : "0", t->scalar.bits);
-        return (cuda_value){held(m, t, valid ? arena_printf(m, "(%s ? %s : 0)", valid, element) : element), level, false};
+        for (int l = LEVEL_STATEMENT; l < LEVELS; l++)
+            offset = plus(m, offset, offset_at(x, tensor, c, access->rank, l));
+        const char *element =
+            arena_printf(m, "mt_get_bits(%s->data, %s, %d)", tensor, offset ? offset : "0", t->scalar.bits);
+        return (cuda_value){held(m, t, valid ? arena_printf(m, "(%s ? %s : 0)", valid, element) : element), level,
+                            false};
     }
     const char *pointer = row_pointer(x, access->param, type, true, c, access->rank), *rest = NULL;
     const cuda_index *along = &c[last].at;
-    const bool neighbours = x->vector > 1 && along->lane && along->level <= LEVEL_VECTOR && others <= LEVEL_ROW && !x->guarded && !is_e8m0(t) &&
-                            access->item[last].kind == TILE_ITEM_RANGE;
+    const bool neighbours = x->vector > 1 && along->lane && along->level <= LEVEL_VECTOR && others <= LEVEL_ROW &&
+                            !x->guarded && !is_e8m0(t) && access->item[last].kind == TILE_ITEM_RANGE;
     if (neighbours) {
         const cuda_index base = {along->text, along->level, false, along->offset};
         const char *first = cuda_index_text(x, &base), *from = arena_printf(m, "%s + %s", pointer, first);
@@ -213,10 +255,13 @@ cuda_value cuda_load(cuda_nest *x, const tile_node *n, const cuda_index *at) {
         const char *vector = known ? known->text : cuda_name(e, e->r->op.params[access->param].name);
         if (!known) {
             NEST_LINE(x, LEVEL_VECTOR, "%s %s[%d];", type, vector, x->vector);
-            if (!valid) NEST_LINE(x, LEVEL_VECTOR, "mt_load(%s, %s);", vector, from);
+            if (!valid)
+                NEST_LINE(x, LEVEL_VECTOR, "mt_load(%s, %s);", vector, from);
             else {
-                const char *low = c[last].proven || c[last].not_negative ? "0" : arena_printf(m, "%s.low - %s", c[last].part, first);
-                const char *high = c[last].proven ? arena_printf(m, "%d", x->vector) : arena_printf(m, "%s.high - %s", c[last].part, first);
+                const char *low =
+                    c[last].proven || c[last].not_negative ? "0" : arena_printf(m, "%s.low - %s", c[last].part, first);
+                const char *high = c[last].proven ? arena_printf(m, "%d", x->vector)
+                                                  : arena_printf(m, "%s.high - %s", c[last].part, first);
                 if (rows_valid) high = arena_printf(m, "%s ? %s : 0", rows_valid, high);
                 NEST_LINE(x, LEVEL_VECTOR, "mt_load(%s, %s, %s, %s, (%s)0);", vector, from, low, high, type);
             }
@@ -226,14 +271,19 @@ cuda_value cuda_load(cuda_nest *x, const tile_node *n, const cuda_index *at) {
     }
     for (int l = LEVEL_VECTOR; l < LEVELS; l++) rest = plus(m, rest, offset_at(x, tensor, c, access->rank, l));
     const char *element = arena_printf(m, "%s[%s]", pointer, rest ? emit_bare(m, rest) : "0");
-    return (cuda_value){held(m, t, valid ? arena_printf(m, "(%s ? %s : %s)", valid, element, zero) : element), level, false};
+    return (cuda_value){held(m, t, valid ? arena_printf(m, "(%s ? %s : %s)", valid, element, zero) : element), level,
+                        false};
 }
 
 /* ---- rows ---- */
 
 /* A power of two, of threads: thread / n and thread % n. */
-static const char *group_of(arena *m, int n) { return n == ROLE_THREADS ? "0" : n == 1 ? "mt->thread" : arena_printf(m, "mt->thread / %d", n); }
-static const char *within_of(arena *m, int n) { return n == ROLE_THREADS ? "mt->thread" : n == 1 ? "0" : arena_printf(m, "mt->thread %% %d", n); }
+static const char *group_of(arena *m, int n) {
+    return n == ROLE_THREADS ? "0" : n == 1 ? "mt->thread" : arena_printf(m, "mt->thread / %d", n);
+}
+static const char *within_of(arena *m, int n) {
+    return n == ROLE_THREADS ? "mt->thread" : n == 1 ? "0" : arena_printf(m, "mt->thread %% %d", n);
+}
 
 cuda_rows cuda_rows_of(cuda_emit *e, const role_spread *s) {
     cuda_rows r = {.row = cuda_index_constant(0), .column = cuda_index_constant(0)};
@@ -246,13 +296,19 @@ cuda_rows cuda_rows_of(cuda_emit *e, const role_spread *s) {
 void cuda_rows_open(cuda_nest *x, const role_spread *s, const cuda_rows *rows, const char *condition) {
     cuda_emit *e = x->e;
     arena *m = e->memory;
-    const int64_t at_once = ROLE_THREADS / s->lanes, step = (rows->row.text ? (int64_t)s->lanes : ROLE_THREADS) * s->vector;
+    const int64_t at_once = ROLE_THREADS / s->lanes,
+                  step = (rows->row.text ? (int64_t)s->lanes : ROLE_THREADS) * s->vector;
     const char *row = rows->row.text, *k = rows->column.text;
     if (!row) { /* the threads beyond its lanes have none */
-        if (!k && s->lanes < ROLE_THREADS) cuda_print(e, "if (mt->thread < %d) {", s->lanes);
-        else cuda_print(e, "{");
-    } else if (s->rows == at_once) cuda_print(e, "{ const int %s = %s;", row, group_of(m, s->lanes));
-    else cuda_print(e, "for (int %s = %s; %s < %" PRId64 "; %s += %" PRId64 ") {", row, group_of(m, s->lanes), row, s->rows, row, at_once);
+        if (!k && s->lanes < ROLE_THREADS)
+            cuda_print(e, "if (mt->thread < %d) {", s->lanes);
+        else
+            cuda_print(e, "{");
+    } else if (s->rows == at_once)
+        cuda_print(e, "{ const int %s = %s;", row, group_of(m, s->lanes));
+    else
+        cuda_print(e, "for (int %s = %s; %s < %" PRId64 "; %s += %" PRId64 ") {", row, group_of(m, s->lanes), row,
+                   s->rows, row, at_once);
     e->indent++;
     cuda_nest_lines(x, LEVEL_ROW);
     if (condition) {
@@ -261,9 +317,12 @@ void cuda_rows_open(cuda_nest *x, const role_spread *s, const cuda_rows *rows, c
     }
     if (k) {
         const char *first = row ? within_of(m, s->lanes) : "mt->thread";
-        const char *begin = s->vector == 1 || !strcmp(first, "0") ? first : arena_printf(m, "%s * %d", first, s->vector);
-        if (s->columns == step) cuda_print(e, "{ const int %s = %s;", k, begin);
-        else cuda_print(e, "for (int %s = %s; %s < %" PRId64 "; %s += %" PRId64 ") {", k, begin, k, s->columns, k, step);
+        const char *begin =
+            s->vector == 1 || !strcmp(first, "0") ? first : arena_printf(m, "%s * %d", first, s->vector);
+        if (s->columns == step)
+            cuda_print(e, "{ const int %s = %s;", k, begin);
+        else
+            cuda_print(e, "for (int %s = %s; %s < %" PRId64 "; %s += %" PRId64 ") {", k, begin, k, s->columns, k, step);
         e->indent++;
     }
     cuda_nest_lines(x, LEVEL_VECTOR);
@@ -276,7 +335,8 @@ void cuda_rows_close(cuda_emit *e, const role_spread *s, const char *condition) 
     }
 }
 
-void cuda_unravel(cuda_nest *x, const tile_shape *shape, const cuda_index *row, const cuda_index *column, cuda_index *at) {
+void cuda_unravel(cuda_nest *x, const tile_shape *shape, const cuda_index *row, const cuda_index *column,
+                  cuda_index *at) {
     arena *m = x->e->memory;
     int64_t each = 1;
     if (!shape->rank) return;
@@ -285,12 +345,15 @@ void cuda_unravel(cuda_nest *x, const tile_shape *shape, const cuda_index *row, 
         const int64_t extent = shape->extent[d];
         bool slowest = true;
         for (int o = 0; o < d; o++) slowest &= shape->extent[o] == 1;
-        if (extent == 1 || !row->text) at[d] = cuda_index_constant(extent == 1 ? 0 : row->offset / each % extent);
+        if (extent == 1 || !row->text)
+            at[d] = cuda_index_constant(extent == 1 ? 0 : row->offset / each % extent);
         else {
             const char *t = each == 1 ? row->text : arena_printf(m, "%s / %" PRId64, row->text, each);
             if (!slowest) t = arena_printf(m, "%s %% %" PRId64, t, extent);
             at[d] = *row;
-            if (t != row->text) at[d].text = cuda_hoist(x, (cuda_value){arena_printf(m, "(%s)", t), row->level, false}, "int", "index").text;
+            if (t != row->text)
+                at[d].text =
+                    cuda_hoist(x, (cuda_value){arena_printf(m, "(%s)", t), row->level, false}, "int", "index").text;
         }
         each *= extent;
     }
@@ -310,58 +373,84 @@ void cuda_store(cuda_emit *e, const role_statement *s) {
     cuda_nest x;
     cuda_index at[TILE_RANK], below[TILE_RANK];
     coordinate c[TILE_RANK];
+    tile_shape shape = s->shape; /* what is spread */
+    role_scattered(s, &shape);
     cuda_nest_begin(e, &x, s->spread.vector);
     const cuda_rows rows = cuda_rows_of(e, &s->spread);
-    cuda_unravel(&x, &s->shape, &rows.row, &rows.column, at);
-    const char *rows_valid = NULL;
-    int others = LEVEL_STATEMENT, i = 0;
+    cuda_unravel(&x, &shape, &rows.row, &rows.column, at);
+    for (int d = 0; d < shape.rank; d++)
+        if (shape.extent[d] != s->shape.extent[d])
+            at[d] = (cuda_index){cuda_name(e, "scattered"), LEVEL_VECTOR, false, 0};
+    const char *rows_valid = NULL, *valid = NULL; /* once a row; for each vector */
+    int i = 0;
     for (int d = 0; d <= last; d++) {
         c[d] = coordinate_of(&x, access, d, access->item[d].kind == TILE_ITEM_POINT ? NULL : &at[i]);
         i += access->item[d].kind != TILE_ITEM_POINT;
-        if (d == last) break;
-        others = deeper(others, c[d].level);
-        if (c[d].level <= LEVEL_ROW) rows_valid = and(m, rows_valid, check_of(&x, &c[d]));
+        if (d < last && c[d].level <= LEVEL_ROW)
+            rows_valid = and(m, rows_valid, check_of(&x, &c[d]));
+        else if (d < last)
+            valid = and(m, valid, check_of(&x, &c[d]));
     }
     const tile_node *n = s->value;
     for (int d = 0; d < n->shape.rank; d++)
         below[d] = n->shape.extent[d] == 1 ? cuda_index_constant(0) : at[d + s->shape.rank - n->shape.rank];
-    const char *type = memory_type(t), *tensor = cuda_tensor_name(e, access->param), *pointer = is_packed(t) ? NULL : row_pointer(&x, access->param, type, false, c, access->rank), *rest = NULL;
+    const char *type = memory_type(t), *tensor = cuda_tensor_name(e, access->param),
+               *pointer = is_packed(t) ? NULL : row_pointer(&x, access->param, type, false, c, access->rank),
+               *rest = NULL;
     const cuda_value v = cuda_element(&x, n, below);
-    const char *value = emit_bare(m, v.text);
+    const char *value = is_e8m0(t) ? arena_printf(m, "(uint8_t)%s", v.text) : emit_bare(m, v.text);
+    const bool whole = s->spread.vector > 1 && !s->adds; /* a vector is stored at once */
+    emit_line *const lines = x.first[LEVEL_VECTOR];
+    x.first[LEVEL_VECTOR] = NULL;
     cuda_rows_open(&x, &s->spread, &rows, rows_valid);
-    if (s->spread.vector > 1 && !s->adds) {
-        const char *first = rows.column.text ? rows.column.text : "0", *out = cuda_name(e, "values");
+    int depth = 0;
+    for (int d = 0; d < shape.rank; d++) {
+        if (shape.extent[d] == s->shape.extent[d]) continue;
+        cuda_print(e, "for (int %s = 0; %s < %" PRId64 "; %s++) {", at[d].text, at[d].text, s->shape.extent[d],
+                   at[d].text);
+        e->indent++;
+        depth++;
+    }
+    x.first[LEVEL_VECTOR] = lines;
+    cuda_nest_lines(&x, LEVEL_VECTOR);
+    if (!whole) valid = and(m, valid, check_of(&x, &c[last]));
+    if (whole) {
+        const char *first = rows.column.text ? rows.column.text : "0", *out = cuda_name(e, "values"),
+                   *start = plus(m, first, offset_of(&x, tensor, c, access->rank, last, LEVEL_VECTOR));
         cuda_print(e, "%s %s[%d];", type, out, s->spread.vector);
         cuda_print(e, "#pragma unroll");
         cuda_print(e, "for (int j = 0; j < %d; j++) {", s->spread.vector);
         e->indent++;
         cuda_nest_lines(&x, LEVEL_LANE);
-        cuda_print(e, "%s[j] = %s;", out, is_e8m0(t) ? arena_printf(m, "(uint8_t)%s", v.text) : value);
+        cuda_print(e, "%s[j] = %s;", out, value);
         e->indent--;
         cuda_print(e, "}");
-        if (c[last].proven) cuda_print(e, "mt_store(%s + %s, %s, 0, %d);", pointer, first, out, s->spread.vector);
+        if (valid) cuda_print(e, "if (%s)", valid);
+        if (c[last].proven)
+            cuda_print(e, "mt_store(%s + %s, %s, 0, %d);", pointer, start, out, s->spread.vector);
         else
-            cuda_print(e, "mt_store(%s + %s, %s, %s, %s.high - %s);", pointer, first, out,
-                       c[last].not_negative ? "0" : arena_printf(m, "%s.low - %s", c[last].part, first), c[last].part, first);
+            cuda_print(e, "mt_store(%s + %s, %s, %s, %s.high - %s);", pointer, start, out,
+                       c[last].not_negative ? "0" : arena_printf(m, "%s.low - %s", c[last].part, first), c[last].part,
+                       first);
     } else {
-        const char *valid = check_of(&x, &c[last]);
-        for (int d = 0; d < last; d++)
-            if (c[d].level > LEVEL_ROW) valid = and(m, valid, check_of(&x, &c[d]));
-        for (int l = is_packed(t) ? LEVEL_STATEMENT : LEVEL_VECTOR; l < LEVELS; l++) rest = plus(m, rest, offset_at(&x, tensor, c, access->rank, l));
-        const char *place = arena_printf(m, "%s[%s]", pointer ? pointer : "", rest ? emit_bare(m, rest) : "0");
+        for (int l = is_packed(t) ? LEVEL_STATEMENT : LEVEL_VECTOR; l < LEVELS; l++)
+            rest = plus(m, rest, offset_at(&x, tensor, c, access->rank, l));
         if (s->spread.vector > 1) {
             cuda_print(e, "#pragma unroll");
             cuda_print(e, "for (int j = 0; j < %d; j++) {", s->spread.vector);
             e->indent++;
+            depth++;
         }
         cuda_nest_lines(&x, LEVEL_LANE);
         if (valid) cuda_print(e, "if (%s)", valid);
-        if (is_packed(t)) cuda_print(e, "mt_put_bits(%s->data, %s, %d, (uint32_t)%s);", tensor, rest ? rest : "0", t->bits, v.text);
-        else cuda_print(e, "%s %s %s;", place, s->adds ? "+=" : "=", is_e8m0(t) ? arena_printf(m, "(uint8_t)%s", v.text) : value);
-        if (s->spread.vector > 1) {
-            e->indent--;
-            cuda_print(e, "}");
-        }
+        if (is_packed(t))
+            cuda_print(e, "mt_put_bits(%s->data, %s, %d, (uint32_t)%s);", tensor, rest ? rest : "0", t->bits, v.text);
+        else
+            cuda_print(e, "%s[%s] %s %s;", pointer, rest ? emit_bare(m, rest) : "0", s->adds ? "+=" : "=", value);
+    }
+    for (; depth > 0; depth--) {
+        e->indent--;
+        cuda_print(e, "}");
     }
     cuda_rows_close(e, &s->spread, rows_valid);
 }

@@ -23,13 +23,20 @@ void cuda_print(cuda_emit *e, const char *format, ...) {
 /* Words that a variable cannot be called: of C++ and of what is pasted in front. */
 static bool is_taken(const char *name) {
     static const char *const words[] = {
-        "alignas", "alignof", "and", "asm", "auto", "bool", "break", "case", "catch", "char", "class", "const", "constexpr", "continue", "decltype", "default", "delete",
-        "do", "double", "else", "enum", "explicit", "export", "extern", "false", "float", "for", "friend", "goto", "if", "inline", "int", "long", "mutable", "namespace",
-        "new", "noexcept", "not", "nullptr", "operator", "or", "private", "protected", "public", "register", "restrict", "return", "short", "signed", "sizeof", "static",
-        "struct", "switch", "template", "this", "throw", "true", "try", "typedef", "typeid", "typename", "union", "unsigned", "using", "virtual", "void", "volatile",
-        "wchar_t", "while", "xor", "i", "j", "w", "a", "sum", "all", "even", "odd", "out", "abs", "ceil", "exp", "exp2", "fabs", "floor", "fma", "log", "log2", "max", "min", "rint",
-        "sqrt", "tanh", "blockDim", "blockIdx", "gridDim", "threadIdx", "warpSize", "NAN", "INFINITY", "X", "size_t"};
-    static const char *const prefixes[] = {"mt", "MT_", "cuda_", "CUDA_", "program_", "PROGRAM_", "INT", "UINT", "int", "uint", "__"};
+        "alignas",  "alignof", "and",     "asm",       "auto",     "bool",     "break",     "case",      "catch",
+        "char",     "class",   "const",   "constexpr", "continue", "decltype", "default",   "delete",    "do",
+        "double",   "else",    "enum",    "explicit",  "export",   "extern",   "false",     "float",     "for",
+        "friend",   "goto",    "if",      "inline",    "int",      "long",     "mutable",   "namespace", "new",
+        "noexcept", "not",     "nullptr", "operator",  "or",       "private",  "protected", "public",    "register",
+        "restrict", "return",  "short",   "signed",    "sizeof",   "static",   "struct",    "switch",    "template",
+        "this",     "throw",   "true",    "try",       "typedef",  "typeid",   "typename",  "union",     "unsigned",
+        "using",    "virtual", "void",    "volatile",  "wchar_t",  "while",    "xor",       "i",         "j",
+        "w",        "a",       "sum",     "all",       "even",     "odd",      "out",       "abs",       "ceil",
+        "exp",      "exp2",    "fabs",    "floor",     "fma",      "log",      "log2",      "max",       "min",
+        "rint",     "sqrt",    "tanh",    "blockDim",  "blockIdx", "gridDim",  "threadIdx", "warpSize",  "NAN",
+        "INFINITY", "X",       "size_t"};
+    static const char *const prefixes[] = {"mt",  "MT_",  "cuda_", "CUDA_", "program_", "PROGRAM_",
+                                           "INT", "UINT", "int",   "uint",  "__"};
     for (size_t i = 0; i < COUNT_OF(words); i++)
         if (!strcmp(words[i], name)) return true;
     for (size_t i = 0; i < COUNT_OF(prefixes); i++)
@@ -90,11 +97,15 @@ static void print_comment(cuda_emit *e, const role_statement *s) {
         text_printf(e->out, ", axis = %d)", s->axis);
         break;
     case ROLE_DOT:
-        text_printf(e->out, "%s %s dot(%s, ", op->variables[s->to].name, s->adds ? "+=" : "=", op->variables[s->from].name);
+        text_printf(e->out, "%s %s dot(%s, ", op->variables[s->to].name, s->adds ? "+=" : "=",
+                    op->variables[s->from].name);
         tile_print_node(e->out, op, s->value);
         text_string(e->out, s->transposed ? ".T)" : ")");
         break;
-    case ROLE_SKINNY: text_printf(e->out, "%s %s dot(%s, pages %d)", op->variables[s->to].name, s->adds ? "+=" : "=", op->variables[s->from].name, s->pages.number); break;
+    case ROLE_SKINNY:
+        text_printf(e->out, "%s %s dot(%s, pages %d)", op->variables[s->to].name, s->adds ? "+=" : "=",
+                    op->variables[s->from].name, s->pages.number);
+        break;
     default:
         text_printf(e->out, "%s = ", op->variables[s->to].name);
         tile_print_node(e->out, op, s->value);
@@ -107,7 +118,8 @@ static void print_comment(cuda_emit *e, const role_statement *s) {
 
 /* The value's indices from those of what it is stretched to. */
 static void stretched(const tile_node *n, const tile_shape *to, const cuda_index *at, cuda_index *out) {
-    for (int d = 0; d < n->shape.rank; d++) out[d] = n->shape.extent[d] == 1 ? cuda_index_constant(0) : at[d + to->rank - n->shape.rank];
+    for (int d = 0; d < n->shape.rank; d++)
+        out[d] = n->shape.extent[d] == 1 ? cuda_index_constant(0) : at[d + to->rank - n->shape.rank];
 }
 
 static void print_each(cuda_emit *e, const role_statement *s) {
@@ -124,14 +136,17 @@ static void print_each(cuda_emit *e, const role_statement *s) {
     cuda_index base[TILE_RANK];
     memcpy(base, at, sizeof base);
     base[t->shape.rank - 1].lane = false;
-    const char *to = arena_printf(m, "%s + %s", e->names[s->to], cuda_linear(&x, &t->shape, v->stride, base, NULL).text), *type = emit_c_type(t->type);
+    const char *to =
+                   arena_printf(m, "%s + %s", e->names[s->to], cuda_linear(&x, &t->shape, v->stride, base, NULL).text),
+               *type = emit_c_type(t->type);
     const int64_t columns = s->value->shape.rank ? s->value->shape.extent[s->value->shape.rank - 1] : 1;
     const bool padded = columns > 1 && columns < s->spread.columns; /* a panel's last columns are zeros */
     const char *values = cuda_name(e, "values");
     emit_line *const lines = x.first[LEVEL_VECTOR];
     if (padded) x.first[LEVEL_VECTOR] = NULL;
     cuda_rows_open(&x, &s->spread, &rows, NULL);
-    if (padded || s->spread.vector > 1) cuda_print(e, padded ? "%s %s[%d] = {0};" : "%s %s[%d];", type, values, s->spread.vector);
+    if (padded || s->spread.vector > 1)
+        cuda_print(e, padded ? "%s %s[%d] = {0};" : "%s %s[%d];", type, values, s->spread.vector);
     if (padded) {
         x.first[LEVEL_VECTOR] = lines;
         cuda_print(e, "if (%s < %" PRId64 ") {", rows.column.text, columns);
@@ -144,8 +159,11 @@ static void print_each(cuda_emit *e, const role_statement *s) {
         e->indent++;
     }
     cuda_nest_lines(&x, LEVEL_LANE);
-    if (padded || s->spread.vector > 1) cuda_print(e, "%s[%s] = %s;", values, s->spread.vector > 1 ? "j" : "0", emit_bare(m, value.text));
-    else cuda_print(e, "%s[%s] = %s;", e->names[s->to], cuda_linear(&x, &t->shape, v->stride, at, NULL).text, emit_bare(m, value.text));
+    if (padded || s->spread.vector > 1)
+        cuda_print(e, "%s[%s] = %s;", values, s->spread.vector > 1 ? "j" : "0", emit_bare(m, value.text));
+    else
+        cuda_print(e, "%s[%s] = %s;", e->names[s->to], cuda_linear(&x, &t->shape, v->stride, at, NULL).text,
+                   emit_bare(m, value.text));
     for (int depth = (s->spread.vector > 1) + padded; depth > 0; depth--) {
         e->indent--;
         cuda_print(e, "}");
@@ -156,7 +174,9 @@ static void print_each(cuda_emit *e, const role_statement *s) {
 
 /* ---- reductions ---- */
 
-static const char *joined(const role_statement *s) { return s->op == TILE_SUM ? "MT_SUM" : s->op == TILE_REDUCE_MAX ? "MT_LARGEST" : "MT_SMALLEST"; }
+static const char *joined(const role_statement *s) {
+    return s->op == TILE_SUM ? "MT_SUM" : s->op == TILE_REDUCE_MAX ? "MT_LARGEST" : "MT_SMALLEST";
+}
 
 /* What a reduction of nothing gives. */
 static const char *neutral(const tile_format *t, tile_operator op) {
@@ -177,7 +197,8 @@ static void print_reduce(cuda_emit *e, const role_statement *s) {
     cuda_nest x;
     cuda_index at[TILE_RANK];
     cuda_nest_begin(e, &x, vector);
-    const char *i = results > 1 ? cuda_name(e, "item") : NULL, *k = cuda_name(e, "k"), *sum = cuda_name(e, best ? "best" : "joined");
+    const char *i = results > 1 ? cuda_name(e, "item") : NULL, *k = cuda_name(e, "k"),
+               *sum = cuda_name(e, best ? "best" : "joined");
     const cuda_index result = {i, LEVEL_ROW, false, 0};
     int64_t each = 1;
     for (int d = shape->rank - 1; d >= 0; d--) { /* the result's number in the dimensions that are left */
@@ -191,22 +212,31 @@ static void print_reduce(cuda_emit *e, const role_statement *s) {
             const char *t = each > 1 ? arena_printf(m, "%s / %" PRId64, i, each) : i;
             if (each * extent < results) t = arena_printf(m, "%s %% %" PRId64, t, extent);
             at[d] = result;
-            if (t != i) at[d].text = cuda_hoist(&x, (cuda_value){arena_printf(m, "(%s)", t), LEVEL_ROW, false}, "int", "index").text;
+            if (t != i)
+                at[d].text =
+                    cuda_hoist(&x, (cuda_value){arena_printf(m, "(%s)", t), LEVEL_ROW, false}, "int", "index").text;
         }
         each *= extent;
     }
     const cuda_value v = cuda_element(&x, s->value, at);
     const char *first[] = {"mt->thread", "mt->warp", "0"}, *begin[] = {"0", "mt->lane", "mt->thread"};
     const int step[] = {ROLE_THREADS, ROLE_WARPS, 1}, threads[] = {1, 32, ROLE_THREADS};
-    if (i) cuda_print(e, "for (int %s = %s; %s < %" PRId64 "; %s += %d) {", i, first[s->reduce], i, results, i, step[s->reduce]);
-    else if (s->reduce == ROLE_ALL) cuda_print(e, "{");
-    else cuda_print(e, "if (%s == 0) {", first[s->reduce]);
+    if (i)
+        cuda_print(e, "for (int %s = %s; %s < %" PRId64 "; %s += %d) {", i, first[s->reduce], i, results, i,
+                   step[s->reduce]);
+    else if (s->reduce == ROLE_ALL)
+        cuda_print(e, "{");
+    else
+        cuda_print(e, "if (%s == 0) {", first[s->reduce]);
     e->indent++;
     cuda_nest_lines(&x, LEVEL_ROW);
-    if (best) cuda_print(e, "mt_best<%s> %s = {0, -1};", type, sum);
-    else cuda_print(e, "%s %s = %s;", type, sum, neutral(s->value->type, s->op));
+    if (best)
+        cuda_print(e, "mt_best<%s> %s = {0, -1};", type, sum);
+    else
+        cuda_print(e, "%s %s = %s;", type, sum, neutral(s->value->type, s->op));
     const char *start = vector > 1 ? arena_printf(m, "%s * %d", begin[s->reduce], vector) : begin[s->reduce];
-    cuda_print(e, "for (int %s = %s; %s < %" PRId64 "; %s += %d) {", k, start, k, length, k, threads[s->reduce] * vector);
+    cuda_print(e, "for (int %s = %s; %s < %" PRId64 "; %s += %d) {", k, start, k, length, k,
+               threads[s->reduce] * vector);
     e->indent++;
     cuda_nest_lines(&x, LEVEL_VECTOR);
     if (vector > 1) {
@@ -216,20 +246,26 @@ static void print_reduce(cuda_emit *e, const role_statement *s) {
     }
     cuda_nest_lines(&x, LEVEL_LANE);
     const char *index = vector > 1 ? arena_printf(m, "%s + j", k) : k;
-    if (best) cuda_print(e, "mt_best_of(%s, (%s)%s, %s);", sum, type, v.text, index);
-    else cuda_print(e, "%s = mt_join(%s, %s, %s);", sum, sum, emit_bare(m, v.text), joined(s));
+    if (best)
+        cuda_print(e, "mt_best_of(%s, (%s)%s, %s);", sum, type, v.text, index);
+    else
+        cuda_print(e, "%s = mt_join(%s, %s, %s);", sum, sum, emit_bare(m, v.text), joined(s));
     for (int depth = 0; depth < 1 + (vector > 1); depth++) {
         e->indent--;
         cuda_print(e, "}");
     }
     const char *number = i ? i : "0";
     if (s->reduce != ROLE_SERIAL) {
-        if (best) cuda_print(e, "%s = mt_best_lane(%s);", sum, sum);
-        else cuda_print(e, "%s = mt_join_lanes<32>(%s, %s);", sum, sum, joined(s));
+        if (best)
+            cuda_print(e, "%s = mt_best_lane(%s);", sum, sum);
+        else
+            cuda_print(e, "%s = mt_join_lanes<32>(%s, %s);", sum, sum, joined(s));
     }
     const char *value = best ? arena_printf(m, "%s.index < 0 ? 0 : %s.index", sum, sum) : sum;
-    if (s->reduce == ROLE_ALL) cuda_print(e, "if (mt->lane == 0) %s[mt->warp * %" PRId64 " + %s] = %s;", to, results, number, value);
-    else cuda_print(e, "%s%s[%s] = %s;", s->reduce == ROLE_WARP ? "if (mt->lane == 0) " : "", to, number, value);
+    if (s->reduce == ROLE_ALL)
+        cuda_print(e, "if (mt->lane == 0) %s[mt->warp * %" PRId64 " + %s] = %s;", to, results, number, value);
+    else
+        cuda_print(e, "%s%s[%s] = %s;", s->reduce == ROLE_WARP ? "if (mt->lane == 0) " : "", to, number, value);
     e->indent--;
     cuda_print(e, "}");
 }
@@ -251,7 +287,8 @@ static void print_assign(cuda_emit *e, const role_statement *s) {
 static void print_for(cuda_emit *e, const role_statement *s) {
     arena *m = e->memory;
     print_line(e, s->line);
-    const char *begin = emit_bare(m, cuda_scalar(e, s->begin)), *end = emit_bare(m, cuda_scalar(e, s->end)), *name = e->loops[s->index] = cuda_name(e, e->r->op.loop_names[s->index]);
+    const char *begin = emit_bare(m, cuda_scalar(e, s->begin)), *end = emit_bare(m, cuda_scalar(e, s->end)),
+               *name = e->loops[s->index] = cuda_name(e, e->r->op.loop_names[s->index]);
     const char *stop = emit_is_name(end) ? end : cuda_name(e, "end");
     if (stop != end) cuda_print(e, "const int64_t %s = %s;", stop, end);
     cuda_print(e, "for (int64_t %s = %s; %s < %s; %s++) {", name, begin, name, stop, name);
@@ -303,11 +340,20 @@ static void print_statement(cuda_emit *e, const role_statement *s) {
     cuda_print(e, "{");
     e->indent++;
     switch (s->kind) {
-    case ROLE_EACH: print_each(e, s); break;
-    case ROLE_STORE: cuda_store(e, s); break;
-    case ROLE_REDUCE: print_reduce(e, s); break;
-    case ROLE_DOT: cuda_dot(e, s); break;
-    default: cuda_skinny(e, s);
+    case ROLE_EACH:
+        print_each(e, s);
+        break;
+    case ROLE_STORE:
+        cuda_store(e, s);
+        break;
+    case ROLE_REDUCE:
+        print_reduce(e, s);
+        break;
+    case ROLE_DOT:
+        cuda_dot(e, s);
+        break;
+    default:
+        cuda_skinny(e, s);
     }
     e->indent--;
     cuda_print(e, "}");
@@ -336,13 +382,20 @@ static void print_buffers(cuda_emit *e) {
         const tile_variable *t = &e->r->op.variables[i];
         if (v->place != ROLE_BUFFER || !v->first) continue;
         const char *type = emit_c_type(t->type);
-        text_printf(e->head, "    %s *const %s = (%s *)(mt->scratch + %" PRId64 "); // %s[", type, e->names[i], type, v->offset, t->type->name);
+        text_printf(e->head, "    %s *const %s = (%s *)(mt->scratch + %" PRId64 "); // %s[", type, e->names[i], type,
+                    v->offset, t->type->name);
         for (int d = 0; d < t->shape.rank; d++) text_printf(e->head, "%s%" PRId64, d ? ", " : "", t->shape.extent[d]);
         text_string(e->head, "]\n");
     }
 }
 
-typedef struct one_function { cuda_unit_text *unit; const role_op *r; const char *name; text *out, *head, *body; bool loader; } one_function;
+typedef struct one_function {
+    cuda_unit_text *unit;
+    const role_op *r;
+    const char *name;
+    text *out, *head, *body;
+    bool loader;
+} one_function;
 
 static void print_function(void *context) {
     one_function *f = context;
@@ -351,7 +404,10 @@ static void print_function(void *context) {
     cuda_emit e = {.unit = f->unit, .memory = m, .r = f->r, .out = f->body, .head = f->head, .indent = 1};
     e.names = ARENA_ARRAY(m, (size_t)op->variable_count + 1, const char *);
     e.loops = ARENA_ARRAY(m, (size_t)op->loop_count + 1, const char *);
-    e.operators = (emit){.memory = m, .op = op, .variables = ARENA_ARRAY(m, (size_t)op->variable_count + 1, emit_variable), .loops = f->r->loops};
+    e.operators = (emit){.memory = m,
+                         .op = op,
+                         .variables = ARENA_ARRAY(m, (size_t)op->variable_count + 1, emit_variable),
+                         .loops = f->r->loops};
     for (int i = 0; i < op->variable_count; i++) e.operators.variables[i].value = f->r->variables[i].value;
     reserve_names(&e);
     print_guards(&e);
@@ -367,8 +423,10 @@ void cuda_op_functions(cuda_unit_text *unit, const role_op *r, const char *name,
     text_printf(out, "\n/* %s[", r->op.name);
     for (int i = 0; i < r->op.constant_count; i++) {
         const tile_constant *c = &r->op.constants[i];
-        if (c->type) text_printf(out, "%s%s = %s", i ? ", " : "", c->name, c->type->name);
-        else text_printf(out, "%s%s = %" PRId64, i ? ", " : "", c->name, c->value);
+        if (c->type)
+            text_printf(out, "%s%s = %s", i ? ", " : "", c->name, c->type->name);
+        else
+            text_printf(out, "%s%s = %" PRId64, i ? ", " : "", c->name, c->value);
     }
     text_string(out, "] */\n");
     for (int role = 0; role < 2 && !unit->status; role++) {

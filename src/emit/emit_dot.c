@@ -19,19 +19,36 @@ static const tile_node *resolved(const emit *e, const tile_node *n) {
     return n;
 }
 
-/* A load that a kernel can read: rows in one dimension, columns in the last. Casts to f32 are what decoding does anyway. */
-static const tile_node *direct_load(const emit *e, const tile_node *n, int *row) {
+/* A right operand that a kernel can read where it lies. */
+typedef struct direct {
+    const tile_node *load;      /* NULL: it is none */
+    int row;                    /* the dimension of its rows; its columns are the last one */
+    const tile_format *rounded; /* the type its elements are rounded to on the way, or NULL */
+} direct;
+
+/* A load, or one that is cast: to f32, which decoding does anyway, and from there to a smaller float. */
+static direct direct_load(const emit *e, const tile_node *n) {
+    const direct none = {NULL, -1, NULL};
+    direct d = none;
     n = resolved(e, n);
-    if (n->kind == TILE_CAST && emit_is_float(n->type, 32)) n = resolved(e, n->a);
-    if (n->kind != TILE_LOAD || (!tile_format_is_block(n->type) && n->type->scalar.bits < 8) || n->type->scalar.kind == TILE_BOOL) return NULL;
-    const int last = n->access->rank - 1;
-    *row = -1;
-    for (int d = 0; d < last; d++) {
-        if (n->access->item[d].kind == TILE_ITEM_POINT) continue;
-        if (n->access->item[d].kind != TILE_ITEM_RANGE || *row >= 0) return NULL;
-        *row = d;
+    if (n->kind == TILE_CAST && n->type->scalar.kind == TILE_FLOAT && n->type->scalar.bits <= 16) {
+        d.rounded = n->type;
+        n = resolved(e, n->a);
+        if (n->kind != TILE_CAST || !emit_is_float(n->type, 32)) return none;
     }
-    return *row >= 0 && n->access->item[last].kind == TILE_ITEM_RANGE ? n : NULL;
+    if (n->kind == TILE_CAST && emit_is_float(n->type, 32)) n = resolved(e, n->a);
+    if (n->kind != TILE_LOAD || n->type->scalar.kind == TILE_BOOL) return none;
+    if (!tile_format_is_block(n->type) && n->type->scalar.bits < 8) return none;
+    if (n->type == d.rounded) d.rounded = NULL;
+    const int last = n->access->rank - 1;
+    for (int i = 0; i < last; i++) {
+        if (n->access->item[i].kind == TILE_ITEM_POINT) continue;
+        if (n->access->item[i].kind != TILE_ITEM_RANGE || d.row >= 0) return none;
+        d.row = i;
+    }
+    if (d.row < 0 || n->access->item[last].kind != TILE_ITEM_RANGE) return none;
+    d.load = n;
+    return d;
 }
 
 /* ---- operands as tiles of one type ---- */
@@ -77,14 +94,14 @@ static const char *left_rows(emit *e, const tile_node *n, emit_limit rows, int64
 /* Any right operand as an mt_slice: a tensor's own memory or a tile of floats. */
 static const char *right_slice(emit *e, const tile_node *n, const char **codec) {
     const tile_format *f32 = tile_format_scalar("f32", 3);
-    int row;
-    const tile_node *load = direct_load(e, n, &row), *source = resolved(e, n);
+    const direct d = direct_load(e, n);
+    const tile_node *source = resolved(e, n);
     const int64_t rows = n->shape.extent[0], columns = n->shape.extent[1];
-    if (load) {
-        *codec = emit_codec_of(e, load->type);
-        return emit_slice(e, load->access, row, rows, columns);
+    if (d.load) {
+        *codec = emit_codec_of(e, d.load->type, d.rounded);
+        return emit_slice(e, d.load->access, d.row, rows, columns);
     }
-    *codec = emit_codec_of(e, f32);
+    *codec = emit_codec_of(e, f32, NULL);
     const char *array;
     if (source->kind == TILE_VAR && e->variables[source->index].mode == EMIT_ARRAY && source->type == f32)
         array = e->variables[source->index].array.name;
@@ -161,11 +178,11 @@ static const tile_node *sum_of_dot(const tile_statement *s) {
     return acc->kind == TILE_VAR && acc->index == s->index && dot->kind == TILE_DOT && !memcmp(&acc->shape, &dot->shape, sizeof acc->shape) ? dot : NULL;
 }
 
-/* The load that B is, and the dimension that runs along k; *transposed tells w.T. */
-static const tile_node *walked_load(const emit *e, const tile_node *dot, int *row, bool *transposed) {
+/* B as a load; *transposed tells w.T. */
+static direct walked_load(const emit *e, const tile_node *dot, bool *transposed) {
     const tile_node *b = resolved(e, dot->b);
     *transposed = b->kind == TILE_TRANSPOSE;
-    return direct_load(e, *transposed ? b->a : b, row);
+    return direct_load(e, *transposed ? b->a : b);
 }
 
 /* start is loop * size. */
@@ -199,12 +216,11 @@ static bool can_fuse(const emit *e, const tile_statement *loop) {
             if (mode == EMIT_SCALAR || (mode == EMIT_ARRAY && !is_left_only(e, loop->body, s->index))) return false;
             continue;
         }
-        int row;
         bool transposed;
-        const tile_node *b = walked_load(e, dot, &row, &transposed);
-        if (!b || e->variables[s->index].mode != EMIT_ARRAY) return false;
-        const tile_access *access = b->access;
-        const int along = transposed ? access->rank - 1 : row;
+        const direct b = walked_load(e, dot, &transposed);
+        if (!b.load || e->variables[s->index].mode != EMIT_ARRAY) return false;
+        const tile_access *access = b.load->access;
+        const int along = transposed ? access->rank - 1 : b.row;
         const int64_t k = access->item[along].size, total = (end->value.i - begin->value.i);
         if (total > PANEL_LIMIT / (k * 4 * (dot->shape.extent[0] + 1)) || !advances(access->item[along].start, loop->index, k)) return false;
         for (int d = 0; d < access->rank; d++) {
@@ -266,14 +282,14 @@ bool emit_fused(emit *e, const tile_statement *loop) {
     for (const tile_statement *s = loop->body; s; s = s->next) {
         const tile_node *dot = sum_of_dot(s);
         if (!dot) continue;
-        int row;
         bool transposed;
         const emit_array *array = &e->variables[s->index].array;
         const emit_limit *limits = e->variables[s->index].limit;
-        const tile_node *b = walked_load(e, dot, &row, &transposed);
-        const int last = b->access->rank - 1, along = transposed ? last : row;
-        const int64_t k = b->access->item[along].size, total = turns * k;
-        const tile_node *extent = e->op->params[b->access->param].extent[along];
+        const direct b = walked_load(e, dot, &transposed);
+        const tile_access *access = b.load->access;
+        const int last = access->rank - 1, along = transposed ? last : b.row;
+        const int64_t k = access->item[along].size, total = turns * k;
+        const tile_node *extent = e->op->params[access->param].extent[along];
         const int64_t valid = extent->kind == TILE_CONST ? max_i64(0, min_i64(total, extent->value.i - begin * k)) : total;
         const int64_t stride = max_i64(CHUNK, (int64_t)align_up((uint64_t)valid, CHUNK));
         /* A left operand that is a variable of the loop is gathered once for all its dots. */
@@ -293,9 +309,10 @@ bool emit_fused(emit *e, const tile_statement *loop) {
         emit_print(e, "{");
         e->indent++;
         emit_print(e, "const int64_t %s = %" PRId64 ";", e->loop_names[loop->index], begin);
-        const char *slice = emit_slice(e, b->access, row, transposed ? b->access->item[row].size : total, transposed ? total : b->access->item[last].size);
-        if (transposed) call_nt(e, array, limits, left, stride, slice, emit_codec_of(e, b->type), valid);
-        else call_nn(e, array, limits, left, stride, slice, emit_codec_of(e, b->type));
+        const int64_t rows_of_b = transposed ? access->item[b.row].size : total, columns_of_b = transposed ? total : access->item[last].size;
+        const char *slice = emit_slice(e, access, b.row, rows_of_b, columns_of_b), *codec = emit_codec_of(e, b.load->type, b.rounded);
+        if (transposed) call_nt(e, array, limits, left, stride, slice, codec, valid);
+        else call_nn(e, array, limits, left, stride, slice, codec);
         e->indent--;
         emit_print(e, "}");
     }

@@ -61,7 +61,7 @@ static emit_value atom(const char *name) { return (emit_value){name, -1, true}; 
 
 emit_value emit_array_element(emit_nest *x, const emit_array *array, const emit_index *at) {
     const emit_value i = emit_linear(x, &array->shape, at);
-    return (emit_value){arena_printf(x->e->memory, "%s[%s]", array->name, i.text), i.level, false};
+    return (emit_value){arena_printf(x->e->memory, "%s[%s]", array->name, emit_bare(x->e->memory, i.text)), i.level, false};
 }
 
 static emit_value variable(emit_nest *x, const tile_node *n, const emit_index *at) {
@@ -133,7 +133,7 @@ static emit_value reshaped(emit_nest *x, const tile_node *n, const emit_index *a
     if (!dense && emit_reshape_index(x, n, at, index)) return emit_element(x, n->a, index);
     const emit_array array = emit_materialise(e, from, limits);
     const emit_value i = emit_linear(x, &n->shape, at);
-    return (emit_value){arena_printf(e->memory, "%s[%s]", array.name, i.text), i.level, false};
+    return (emit_value){arena_printf(e->memory, "%s[%s]", array.name, emit_bare(e->memory, i.text)), i.level, false};
 }
 
 static emit_value concatenated(emit_nest *x, const tile_node *n, const emit_index *at) {

@@ -145,6 +145,10 @@ bool emit_is_exact_product(const tile_format *f, const tile_node *n) {
     const decoder d = {.format = f};
     return is_exact_product(&d, n);
 }
+int emit_integer_bits(const tile_format *f, const tile_node *n) {
+    const decoder d = {.format = f};
+    return bits_of(&d, n);
+}
 bool emit_has_field(const tile_node *n) { return has_field(n); }
 format_value emit_known_value(const tile_node *n, int i) { return known_value(n, i); }
 
@@ -468,20 +472,39 @@ static void scalar_codec(emit_unit *u, const tile_format *f, const char *name) {
                 name, name, bytes, name, name, bytes, name, name, name, bytes);
 }
 
-const char *emit_codec_of(emit *e, const tile_format *f) {
-    emit_unit *u = e->unit;
+/* The codec of `of` with its values rounded to a smaller float. */
+static void rounded_codec(emit_unit *u, const emit_codec *of, const char *name, const tile_format *rounded) {
+    const tile_format *f32 = tile_format_scalar("f32", 3);
+    const char *value = emit_cast(u->memory, emit_cast(u->memory, "out[i]", f32, rounded), rounded, f32);
+    text_printf(u->codecs,
+                "\nstatic void mt_span_%s(const uint8_t *data, int64_t first, int64_t from, int64_t to, int64_t low,\n"
+                "                     int64_t high, float *out) {\n"
+                "    %s.span(data, first, from, to, low, high, out);\n"
+                "    for (int64_t i = 0; i < to - from; i++) out[i] = %s;\n"
+                "}\n"
+                "static const mt_codec mt_codec_%s = {mt_span_%s, 0, %d, %d};\n",
+                name, of->name, value, name, name, of->format->block, of->format->bits / 8);
+}
+
+static emit_codec *add_codec(emit_unit *u, const tile_format *f, const tile_format *rounded) {
     emit_codec **at = &u->list;
     int namesakes = 0;
     for (; *at; at = &(*at)->next) {
         const tile_format *other = (*at)->format;
-        if (strcmp(other->name, f->name)) continue;
-        if (!f->body == !other->body && (!f->body || !strcmp(f->body->text, other->body->text))) return (*at)->name;
+        if (strcmp(other->name, f->name) || (*at)->rounded != rounded) continue;
+        if (!f->body == !other->body && (!f->body || !strcmp(f->body->text, other->body->text))) return *at;
         namesakes++;
     }
-    const char *name = namesakes ? arena_printf(u->memory, "%s__%d", f->name, namesakes) : f->name;
-    *at = ARENA_NEW(u->memory, emit_codec);
-    **at = (emit_codec){f, arena_printf(u->memory, "mt_codec_%s", name), NULL};
-    if (tile_format_is_block(f)) block_codec(u, f, name);
+    const emit_codec *of = rounded ? add_codec(u, f, NULL) : NULL;
+    while (*at) at = &(*at)->next;
+    const char *name = rounded ? arena_printf(u->memory, "%s_as_%s", of->name + strlen("mt_codec_"), rounded->name) : f->name;
+    if (namesakes) name = arena_printf(u->memory, "%s__%d", name, namesakes);
+    emit_codec *c = *at = ARENA_NEW(u->memory, emit_codec);
+    *c = (emit_codec){f, rounded, arena_printf(u->memory, "mt_codec_%s", name), NULL};
+    if (rounded) rounded_codec(u, of, name, rounded);
+    else if (tile_format_is_block(f)) block_codec(u, f, name);
     else scalar_codec(u, f, name);
-    return (*at)->name;
+    return c;
 }
+
+const char *emit_codec_of(emit *e, const tile_format *f, const tile_format *rounded) { return add_codec(e->unit, f, rounded)->name; }

@@ -58,7 +58,7 @@ typedef struct emit_variable {
 } emit_variable;
 
 typedef struct emit_codec { /* a format of which the unit needs the decoder */
-    const tile_format *format;
+    const tile_format *format, *rounded; /* rounded: what its values are rounded to, or NULL */
     const char *name;
     struct emit_codec *next;
 } emit_codec;
@@ -237,10 +237,11 @@ bool emit_fused(emit *e, const tile_statement *s);
 
 /* emit_format.c ------------------------------------------------------------------------------------------------------ */
 
-/* The C name of the mt_codec of a format, which is added to the unit. */
-const char *emit_codec_of(emit *e, const tile_format *f);
+/* The C name of the mt_codec of a format, which is added to the unit; `rounded` NULL, or a float that its values are rounded to. */
+const char *emit_codec_of(emit *e, const tile_format *f, const tile_format *rounded);
 /* The product is exact in f32, so that it may be fused with a sum. */
 bool emit_is_exact_product(const tile_format *f, const tile_node *n);
+int emit_integer_bits(const tile_format *f, const tile_node *n); /* its magnitude fits in so many */
 bool emit_has_field(const tile_node *n);
 format_value emit_known_value(const tile_node *n, int i); /* of a node without fields, for element i */
 

@@ -154,7 +154,7 @@ static emit_value row_of(emit_nest *x, const tile_node *n, const coordinate *c, 
         } else if (tile_format_is_block(t)) {
             const char *copy = emit_scratch(e, "float", most * 4);
             emit_nest_line(x, level, "const float *%s = mt_row_blocks(%s->data, &%s, %s, %s, %s, %s, %s, %s);", name, tensor,
-                           emit_codec_of(e, t), offset, valid, start, extent, count, copy);
+                           emit_codec_of(e, t, NULL), offset, valid, start, extent, count, copy);
         } else {
             const char *copy = emit_scratch(e, type, most * t->scalar.bits / 8);
             emit_nest_line(x, level, "const %s *%s = mt_row(%s->data, sizeof(%s), %s, %s, %s, %s, %s, %s);", type, name, tensor, type, offset,

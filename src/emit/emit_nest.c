@@ -104,6 +104,8 @@ bool emit_reshape_index(const emit_nest *x, const tile_node *n, const emit_index
             }
             stride *= to->extent[d];
         }
+        /* Text in an index is an operand of what may follow. */
+        if (all.text && !emit_is_name(all.text) && emit_bare(m, all.text) == all.text) all.text = arena_printf(m, "(%s)", all.text);
         if (wide <= 1) out[target] = all;
         else {
             if (emit_index_level(&all) >= 0 && emit_index_level(&all) == x->inner) return false;
@@ -187,7 +189,7 @@ void emit_nest_open(emit_nest *x, int from, int to, bool vectorise) {
     for (int d = from; d < to; d++) {
         const emit_loop *l = &x->loop[d];
         if (l->name) {
-            if (d == x->inner && vectorise) emit_print(e, "MT_VECTORISE");
+            if (d == x->inner) emit_print(e, vectorise ? "MT_VECTORISE" : "MT_ROLLED");
             emit_print(e, "for (int64_t %s = %s; %s < %s; %s++) {", l->name, l->low, l->name, l->high, l->name);
             e->indent++;
         }

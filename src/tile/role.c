@@ -39,7 +39,9 @@ static bool statements_have_dot(const tile_statement *s) {
 
 static bool takes_pages(const role_statement *s, int param) {
     for (; s; s = s->next)
-        if ((s->kind == ROLE_PAGES && s->pages.param == param) || takes_pages(s->body, param) || takes_pages(s->otherwise, param)) return true;
+        if ((s->kind == ROLE_PAGES && s->pages.param == param) || takes_pages(s->body, param) ||
+            takes_pages(s->otherwise, param))
+            return true;
     return false;
 }
 
@@ -51,9 +53,9 @@ role_layout role_wish(const tile_op *op, int tensor) {
         const tile_param *p = &op->params[i];
         if (p->kind != TILE_IN || p->rank != 2) continue;
         if (p->ordinal == tensor) param = i;
-        layout[p->ordinal] = tile_format_is_block(p->type)                                   ? ROLE_BANDS
+        layout[p->ordinal] = tile_format_is_block(p->type)                                      ? ROLE_BANDS
                              : p->type->scalar.kind == TILE_FLOAT && p->type->scalar.bits == 16 ? ROLE_ATOMS
-                                                                                              : ROLE_ROWS;
+                                                                                                : ROLE_ROWS;
     }
     if (param < 0 || layout[tensor] == ROLE_ROWS) return ROLE_ROWS;
     arena *memory = arena_new();
@@ -83,19 +85,27 @@ bool role_any(const role_op *r, const tile_node *n, role_test *test, int with) {
     if (test(r, n, with)) return true;
     for (int i = 0; i < role_operand_count(n); i++)
         if (role_any(r, role_operand(n, i), test, with)) return true;
-    return n->kind == TILE_VAR && r->variables[n->index].place == ROLE_FUSED && role_any(r, r->variables[n->index].value, test, with);
+    return n->kind == TILE_VAR && r->variables[n->index].place == ROLE_FUSED &&
+           role_any(r, r->variables[n->index].value, test, with);
 }
 
-static bool is_variable(const role_op *r, const tile_node *n, int with) { return (void)r, n->kind == TILE_VAR && n->index == with; }
-static bool is_loop(const role_op *r, const tile_node *n, int with) { return (void)r, n->kind == TILE_LOOP && n->index == with; }
+static bool is_variable(const role_op *r, const tile_node *n, int with) {
+    return (void)r, n->kind == TILE_VAR && n->index == with;
+}
+static bool is_loop(const role_op *r, const tile_node *n, int with) {
+    return (void)r, n->kind == TILE_LOOP && n->index == with;
+}
 static bool is_late(const role_op *r, const tile_node *n, int with) {
     (void)with;
-    if (n->kind == TILE_VAR) return n->shape.rank || !r->variables[n->index].value || !role_is_early(r, r->variables[n->index].value);
-    return n->shape.rank || n->kind == TILE_LOAD || n->kind == TILE_REDUCE || n->kind == TILE_DOT || n->kind == TILE_PART || n->kind == TILE_RESHAPE;
+    if (n->kind == TILE_VAR)
+        return n->shape.rank || !r->variables[n->index].value || !role_is_early(r, r->variables[n->index].value);
+    return n->shape.rank || n->kind == TILE_LOAD || n->kind == TILE_REDUCE || n->kind == TILE_DOT ||
+           n->kind == TILE_PART || n->kind == TILE_RESHAPE;
 }
 static bool is_live(const role_op *r, const tile_node *n, int with) {
     (void)with;
-    if (n->kind == TILE_VAR && !n->shape.rank) return r->variables[n->index].value && role_any(r, r->variables[n->index].value, is_live, 0);
+    if (n->kind == TILE_VAR && !n->shape.rank)
+        return r->variables[n->index].value && role_any(r, r->variables[n->index].value, is_live, 0);
     return n->kind == TILE_LIVE || n->kind == TILE_EXTENT;
 }
 
@@ -129,7 +139,8 @@ tile_access *role_rewrite_access(role_lowering *l, const tile_access *access, ro
     tile_access *copy = NULL;
     for (int d = 0; d < access->rank; d++) {
         const tile_item *item = &access->item[d];
-        const tile_node *start = role_rewrite(l, item->start, replace, context), *limit = role_rewrite(l, item->limit, replace, context);
+        const tile_node *start = role_rewrite(l, item->start, replace, context),
+                        *limit = role_rewrite(l, item->limit, replace, context);
         if (start == item->start && limit == item->limit) continue;
         if (!copy) {
             copy = ARENA_NEW(l->memory, tile_access);
@@ -171,7 +182,8 @@ const tile_node *role_rewrite(role_lowering *l, const tile_node *n, role_replace
 }
 
 const tile_node *role_resolved(const role_op *r, const tile_node *n) {
-    while (n->kind == TILE_VAR && r->variables[n->index].value && role_same_shape(&r->variables[n->index].value->shape, &n->shape) &&
+    while (n->kind == TILE_VAR && r->variables[n->index].value &&
+           role_same_shape(&r->variables[n->index].value->shape, &n->shape) &&
            r->variables[n->index].place <= ROLE_FUSED)
         n = r->variables[n->index].value;
     return n;
@@ -184,30 +196,52 @@ bool role_range(const role_op *r, const tile_node *n, int64_t *low, int64_t *hig
     int64_t a[2], b[2];
     if (!n || n->shape.rank || n->type->scalar.kind == TILE_FLOAT) return false;
     switch (n->kind) {
-    case TILE_CONST: *low = *high = n->value.i; break;
+    case TILE_CONST:
+        *low = *high = n->value.i;
+        break;
     case TILE_GRID:
         *low = 0;
-        if (!role_range(r, r->op.axis_count[n->index], &a[0], high) || *high > INT32_MAX) *high = INT32_MAX;
-        else --*high;
+        if (!role_range(r, r->op.axis_count[n->index], &a[0], high) || *high > INT32_MAX)
+            *high = INT32_MAX;
+        else
+            --*high;
         break;
     case TILE_LOOP:
-        if (!role_range(r, r->loops[n->index]->begin, low, &a[1]) || !role_range(r, r->loops[n->index]->end, &b[0], high)) return false;
+        if (!role_range(r, r->loops[n->index]->begin, low, &a[1]) ||
+            !role_range(r, r->loops[n->index]->end, &b[0], high))
+            return false;
         *high = max_i64(*low, *high - 1);
         break;
-    case TILE_EXTENT: *low = 0, *high = INT32_MAX; break;
+    case TILE_EXTENT:
+        *low = 0, *high = INT32_MAX;
+        break;
     case TILE_LIVE:
-    case TILE_ARG: *low = INT32_MIN, *high = INT32_MAX; break;
-    case TILE_VAR: return r->variables[n->index].value && role_range(r, r->variables[n->index].value, low, high);
+    case TILE_ARG:
+        *low = INT32_MIN, *high = INT32_MAX;
+        break;
+    case TILE_VAR:
+        return r->variables[n->index].value && role_range(r, r->variables[n->index].value, low, high);
     case TILE_CAST:
-        if (n->type->scalar.kind != TILE_INT || n->type->scalar.bits < 32 || !role_range(r, n->a, low, high)) return false;
+        if (n->type->scalar.kind != TILE_INT || n->type->scalar.bits < 32 || !role_range(r, n->a, low, high))
+            return false;
         return n->type->scalar.bits == 64 || (*low >= INT32_MIN && *high <= INT32_MAX);
     case TILE_ELEMENTWISE:
-        if (n->type->scalar.kind != TILE_INT || !n->b || !role_range(r, n->a, &a[0], &a[1]) || !role_range(r, n->b, &b[0], &b[1])) return false;
+        if (n->type->scalar.kind != TILE_INT || !n->b || !role_range(r, n->a, &a[0], &a[1]) ||
+            !role_range(r, n->b, &b[0], &b[1]))
+            return false;
         switch (n->op) {
-        case TILE_ADD: *low = a[0] + b[0], *high = a[1] + b[1]; break;
-        case TILE_SUB: *low = a[0] - b[1], *high = a[1] - b[0]; break;
-        case TILE_MIN: *low = min_i64(a[0], b[0]), *high = min_i64(a[1], b[1]); break;
-        case TILE_MAX: *low = max_i64(a[0], b[0]), *high = max_i64(a[1], b[1]); break;
+        case TILE_ADD:
+            *low = a[0] + b[0], *high = a[1] + b[1];
+            break;
+        case TILE_SUB:
+            *low = a[0] - b[1], *high = a[1] - b[0];
+            break;
+        case TILE_MIN:
+            *low = min_i64(a[0], b[0]), *high = min_i64(a[1], b[1]);
+            break;
+        case TILE_MAX:
+            *low = max_i64(a[0], b[0]), *high = max_i64(a[1], b[1]);
+            break;
         case TILE_MUL:
             if (a[0] < 0 || b[0] < 0 || (b[1] && a[1] > limit / b[1])) return false;
             *low = a[0] * b[0], *high = a[1] * b[1];
@@ -224,10 +258,12 @@ bool role_range(const role_op *r, const tile_node *n, int64_t *low, int64_t *hig
             if (a[0] < 0 || b[0] <= 0) return false;
             *low = 0, *high = min_i64(a[1], b[1] - 1);
             break;
-        default: return false;
+        default:
+            return false;
         }
         break;
-    default: return false;
+    default:
+        return false;
     }
     if (n->type->scalar.bits == 32 && (*low < INT32_MIN || *high > INT32_MAX)) return false; /* it may wrap */
     return *low > -limit && *high < limit && *low <= *high;
@@ -246,17 +282,22 @@ int64_t role_divisor(const role_op *r, const tile_node *n) {
     int64_t a, b, product;
     if (n->kind == TILE_CONST) return n->value.i == INT64_MIN ? 1 : n->value.i < 0 ? -n->value.i : n->value.i;
     if (n->kind == TILE_VAR) return r->variables[n->index].value ? role_divisor(r, r->variables[n->index].value) : 1;
-    if (n->kind == TILE_CAST && n->type->scalar.bits == 64 && n->type->scalar.kind == TILE_INT) return role_divisor(r, n->a);
-    if (n->kind != TILE_ELEMENTWISE || n->type->scalar.bits != 64 || n->type->scalar.kind != TILE_INT || !n->b) return 1;
+    if (n->kind == TILE_CAST && n->type->scalar.bits == 64 && n->type->scalar.kind == TILE_INT)
+        return role_divisor(r, n->a);
+    if (n->kind != TILE_ELEMENTWISE || n->type->scalar.bits != 64 || n->type->scalar.kind != TILE_INT || !n->b)
+        return 1;
     a = role_divisor(r, n->a);
     b = role_divisor(r, n->b);
     switch (n->op) {
     case TILE_ADD:
     case TILE_SUB:
     case TILE_MIN:
-    case TILE_MAX: return common_divisor(a, b);
-    case TILE_MUL: return __builtin_mul_overflow(a, b, &product) || product > (int64_t)1 << 40 ? max_i64(a, b) : product;
-    default: return 1;
+    case TILE_MAX:
+        return common_divisor(a, b);
+    case TILE_MUL:
+        return __builtin_mul_overflow(a, b, &product) || product > (int64_t)1 << 40 ? max_i64(a, b) : product;
+    default:
+        return 1;
     }
 }
 
@@ -266,7 +307,8 @@ void role_unsupported(role_lowering *l, int line, const char *what) {
     if (l->status) return;
     char where[256];
     snprintf(where, sizeof where, "%.200s:%d", l->r->source->path, line);
-    l->status = error_set(l->error, MT_E_UNSUPPORTED, where, "Op '%s': there is no GPU code for %s.", l->r->source->name, what);
+    l->status =
+        error_set(l->error, MT_E_UNSUPPORTED, where, "Op '%s': there is no GPU code for %s.", l->r->source->name, what);
 }
 
 int role_new_variable(role_lowering *l, const char *base, const tile_format *type, const tile_shape *shape) {
@@ -275,7 +317,8 @@ int role_new_variable(role_lowering *l, const char *base, const tile_format *typ
     tile_variable *t = ARENA_PUSH(l->memory, op->variables, count, l->name_capacity);
     count = l->variable_count;
     role_variable *v = ARENA_PUSH(l->memory, l->r->variables, count, l->place_capacity);
-    *t = (tile_variable){.name = arena_printf(l->memory, "%s_%d", base, ++l->names), .type = type, .shape = *shape, .assignments = 1};
+    *t = (tile_variable){
+        .name = arena_printf(l->memory, "%s_%d", base, ++l->names), .type = type, .shape = *shape, .assignments = 1};
     *v = (role_variable){.place = ROLE_BUFFER, .parts = -1};
     l->variable_count = count;
     op->variable_count = (int)count;
@@ -311,17 +354,22 @@ static void note_uses(const counter *c, const tile_node *n, int64_t largest) {
         f->deepest_use = (int)max_i64(f->deepest_use, c->depth);
         f->largest_use = max_i64(f->largest_use, size);
     }
-    for (int i = 0; i < role_operand_count(n); i++) note_uses(c, role_operand(n, i), i < OPERANDS + n->count ? size : 1);
+    for (int i = 0; i < role_operand_count(n); i++)
+        note_uses(c, role_operand(n, i), i < OPERANDS + n->count ? size : 1);
 }
 
 static void count_statements(counter *c, role_statement *s) {
     for (; s; s = s->next) {
         s->number = ++c->number;
-        note_uses(c, s->value, s->kind == ROLE_STORE ? tile_shape_count(&s->shape) : s->to >= 0 ? tile_shape_count(&c->l->r->op.variables[s->to].shape) : 1);
+        note_uses(c, s->value,
+                  s->kind == ROLE_STORE ? tile_shape_count(&s->shape)
+                  : s->to >= 0          ? tile_shape_count(&c->l->r->op.variables[s->to].shape)
+                                        : 1);
         note_uses(c, s->left, 1);
         note_uses(c, s->begin, 1);
         note_uses(c, s->end, 1);
-        for (int i = 0; s->access && i < s->access->rank; i++) note_uses(c, s->access->item[i].start, 1), note_uses(c, s->access->item[i].limit, 1);
+        for (int i = 0; s->access && i < s->access->rank; i++)
+            note_uses(c, s->access->item[i].start, 1), note_uses(c, s->access->item[i].limit, 1);
         if (s->to >= 0) {
             role_facts *f = &c->l->facts[s->to];
             role_variable *v = &c->l->r->variables[s->to];
@@ -378,7 +426,8 @@ static role_statement *loader_of(role_lowering *l, const role_statement *s) {
             copy->kind = ROLE_PAGES;
             copy->pages.row = role_rewrite(l, s->pages.row, known_scalar, NULL);
             copy->pages.column = role_rewrite(l, s->pages.column, known_scalar, NULL);
-            l->r->loader_reads_live |= role_any(l->r, copy->pages.row, is_live, 0) || role_any(l->r, copy->pages.column, is_live, 0);
+            l->r->loader_reads_live |=
+                role_any(l->r, copy->pages.row, is_live, 0) || role_any(l->r, copy->pages.column, is_live, 0);
             l->r->page_count++;
         }
         *last = copy;
@@ -404,7 +453,8 @@ static void lower(void *context) {
     const tile_op *source = r->source;
     r->op = *source;
     r->op.variables = ARENA_ARRAY(l->memory, (size_t)source->variable_count + 1, tile_variable);
-    if (source->variable_count) memcpy(r->op.variables, source->variables, (size_t)source->variable_count * sizeof *source->variables);
+    if (source->variable_count)
+        memcpy(r->op.variables, source->variables, (size_t)source->variable_count * sizeof *source->variables);
     r->variables = ARENA_ARRAY(l->memory, (size_t)source->variable_count + 1, role_variable);
     r->loops = ARENA_ARRAY(l->memory, (size_t)source->loop_count + 1, const tile_statement *);
     l->variable_count = (size_t)source->variable_count;
@@ -434,7 +484,8 @@ mt_status role_lower(arena *a, role_op **out, const tile_op *source, const role_
     if (!(l.r = ARENA_NEW(a, role_op))) return error_set(error, MT_E_MEMORY, source->name, "Out of memory.");
     l.r->source = source;
     memcpy(l.r->layout, layout, sizeof l.r->layout);
-    if (!arena_protect(a, lower, &l)) return error_set(error, MT_E_MEMORY, source->name, "Out of memory while lowering.");
+    if (!arena_protect(a, lower, &l))
+        return error_set(error, MT_E_MEMORY, source->name, "Out of memory while lowering.");
     *out = l.r;
     return l.status;
 }

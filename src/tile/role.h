@@ -1,25 +1,32 @@
-/* The lowered form of an op: what each role of a CTA does, statement by statement. The CUDA emitter prints it, the simulator runs it, people read it
- * (`monotile tile show`). Everything that decides whether a program is right is here and not in a printer: who writes which buffer, where all
- * consumers meet, which bytes of which weight go into which page, in which order both roles walk the pages.
+/* The lowered form of an op: what each role of a CTA does, statement by statement. The CUDA emitter prints it, the
+ * simulator runs it, people read it (`monotile tile show`). Everything that decides whether a program is right is here
+ * and not in a printer: who writes which buffer, where all consumers meet, which bytes of which weight go into which
+ * page, in which order both roles walk the pages.
  *
- * Roles. The LOADER (one lane) copies slices of weights into pages, ahead of all waits: it may depend on nothing that the running program
- * writes. The CONSUMERS (ROLE_WARPS warps) do all the rest. A page goes through the hands of every warp in the loader's order.
+ * Roles. The LOADER (one lane) copies slices of weights into pages, ahead of all waits: it may depend on nothing that
+ * the running program writes. The CONSUMERS (ROLE_WARPS warps) do all the rest. A page goes through the hands of every
+ * warp, in the loader's order.
  *
- * Variables. A tile program's variables keep their numbers; the lowering adds its own behind them. A variable has a place:
+ * Variables. A tile program's variables keep their numbers; the lowering adds its own behind them. A variable has a
+ * place:
  *   SCALAR  a value that every thread computes for itself (rank 0)
  *   FUSED   no storage: an expression, computed again wherever it is read. For what is cheap, or read once
  *   BUFFER  in the instruction's shared memory. Buffers whose lifetimes do not meet share bytes
- *   PARTS   no storage of its own: read as the sum (or maximum, ...), in the warps' order, of what every warp left in a buffer [warps, elements]
+ *   PARTS   no storage of its own: read as the sum (or maximum, ...), in the warps' order, of what every warp left in
+ *           a buffer [warps, elements]
  *
  * Consumer statements. Values are trees of tile.h without REDUCE and DOT: those have become statements.
- *   EACH     buffer[...] = value, elements spread over the threads: `spread` says how. The left operand of a product is an EACH into a buffer of its
- *            own; that of a SKINNY is a panel: rows of the product's type, padded with zeros along k and against bank conflicts
- *   STORE    global slice = value, what is out of range left out
- *   REDUCE   a reduction along an axis: SERIAL, a thread an element; WARP, a warp an element, lanes along the axis; ALL, all warps an element, each leaves
- *            its part
- *   DOT      left · right on the CUDA cores: ALONG_K, lanes along k, shuffles; SPLIT_K, lanes along n and warps along k, each warp leaves its part;
- *            OUTPUTS, a thread some outputs
- *   SKINNY   panel · pages on the tensor cores, weights as the 8-column operand, every warp a slice of k of every page, each warp leaves its part
+ *   EACH     buffer[...] = value, elements spread over the threads: `spread` says how. The left operand of a product is
+ *            an EACH into a buffer of its own; that of a SKINNY is a panel: rows of the product's type, padded with
+ *            zeros along k and against bank conflicts
+ *   STORE    global slice = value, what is out of range left out. Of indices that come from data, which may be equal,
+ *            one thread takes all, in their order
+ *   REDUCE   a reduction along an axis: SERIAL, a thread an element; WARP, a warp an element, lanes along the axis;
+ *            ALL, all warps an element, each leaves its part
+ *   DOT      left · right on the CUDA cores: ALONG_K, lanes along k, shuffles; SPLIT_K, lanes along n and warps along k,
+ *            each warp leaves its part; OUTPUTS, a thread some outputs
+ *   SKINNY   panel · pages on the tensor cores, weights as the 8-column operand, every warp a slice of k of every page,
+ *            each warp leaves its part
  *   SYNC     all consumers meet; what any wrote to buffers and tensors before is seen by all after
  *   ASSIGN   a SCALAR
  *   FOR, IF  on scalars that are the same in every thread
@@ -28,16 +35,19 @@
  *
  * Lowering an op (role.c) goes in steps:
  *   1. REDUCE and DOT nodes become statements with variables of their own, innermost first (role_flatten.c).
- *   2. A stream loop that is nothing but sums of products with streamed weights becomes one panel of all its columns and one SKINNY for each
- *      product: the panel is written once, and no warp waits for another while pages flow (role_dot.c).
- *   3. Every variable gets its place (role_place.c).
- *   4. Every other product gets its strategy (role_dot.c). SKINNY needs: at most 16 rows; a 16-bit product type; the right operand the transpose of a
- *      slice of a weight that lies in ATOMS or BANDS, that starts at a multiple of 8 rows and at a page's column, at places that a loader
- *      can know. All else is DOT. A wide strategy (wgmma) is to be added there.
- *   5. Buffers get their bytes by lifetime, then SYNCs are placed where a statement touches bytes that another thread may have
- *      touched since the last one, loops included (role_sync.c).
+ *   2. A stream loop that is nothing but sums of products with streamed weights becomes one panel of all its columns
+ *      and one SKINNY for each product: the panel is written once, and no warp waits for another while pages flow
+ *      (role_dot.c). A panel too long for its room is written in turns.
+ *   3. Every other product gets its strategy (role_dot.c). SKINNY needs: at most 16 rows; a 16-bit product type; the
+ *      right operand the transpose of a slice of a weight that lies in ATOMS or BANDS, that starts at a multiple of 8
+ *      rows and at a page's column, at places that a loader can know. All else is DOT. A wide strategy (wgmma) is to
+ *      be added there.
+ *   4. Every variable gets its place, every tile its threads (role_place.c).
+ *   5. Buffers get their bytes by lifetime, then SYNCs are placed where a statement touches bytes that another thread
+ *      may have touched since the last one, loops included (role_sync.c).
  *
- * Order of sums: within a warp by k, over lanes by a fixed tree, over warps by their number. It depends on nothing but the op's constants. */
+ * Order of sums: within a warp by k, over lanes by a fixed tree, over warps by their number. It depends on nothing but
+ * the op's constants. */
 #ifndef TILE_ROLE_H
 #define TILE_ROLE_H
 
@@ -46,27 +56,30 @@
 enum {
     ROLE_WARPS = 8,
     ROLE_THREADS = 32 * ROLE_WARPS,
-    ROLE_PAGE = 16384,              /* bytes of a page */
-    ROLE_SHARED = 160 << 10,        /* bytes of buffers that an instruction may have: what is left of an SM are pages */
+    ROLE_PAGE = 16384,       /* bytes of a page */
+    ROLE_SHARED = 160 << 10, /* bytes of buffers that an instruction may have: what is left of an SM are pages */
     ROLE_SKINNY_ROWS = 16
 };
 
 /* ---- weights in device memory ---- */
 
 /* ROWS:  as on the host: row-major, packed, strides in the operand table.
- * ATOMS: a 2-d weight [N, K] of a 16-bit dense type, re-laid once: atoms of 8 rows x 64 columns (128 bytes a row), the 16-byte chunks of row r
- *        at places chunk ^ (r % 8); the atoms of an 8-row block one after another along K, block after block. N and K are padded
- *        with zeros to multiples of 8 and 64. Element (n, k) lies at byte
+ * ATOMS: a 2-d weight [N, K] of a 16-bit dense type, re-laid once: atoms of 8 rows x 64 columns (128 bytes a row), the
+ *        16-byte chunks of row r at places chunk ^ (r % 8); the atoms of an 8-row block one after another along K,
+ *        block after block. N and K are padded with zeros to multiples of 8 and 64. Element (n, k) lies at byte
  *            ((n / 8) * ceil(K / 64) + k / 64) * 1024 + (n % 8) * 128 + ((k % 64 / 8) ^ (n % 8)) * 16 + (k % 8) * 2
- * BANDS: a 2-d weight of a block format: the blocks of 8 rows x `band` columns together, row after row, band after band along K, 8-row block after
- *        8-row block; each band padded to a multiple of 16 bytes. role_band says how many columns a band has. */
+ * BANDS: a 2-d weight of a block format: the blocks of 8 rows x `band` columns together, row after row, band after band
+ *        along K, 8-row block after 8-row block; each band padded to a multiple of 16 bytes. role_band says how many
+ *        columns a band has. */
 typedef enum role_layout { ROLE_ROWS, ROLE_ATOMS, ROLE_BANDS } role_layout;
 
-/* Columns in a band of a format, for a row of `columns` elements: bands of a row are as equal as whole blocks and whole slices of all warps allow. */
+/* Columns in a band of a format, for a row of `columns` elements: bands of a row are as equal as whole blocks and whole
+ * slices of all warps allow. */
 int64_t role_band(const tile_format *f, int64_t columns);
 /* Bytes of a weight [rows, columns] in a layout, padding included. */
 int64_t role_layout_bytes(role_layout layout, const tile_format *f, int64_t rows, int64_t columns);
-/* The layout that an op would like for a tensor (by ordinal): ATOMS or BANDS for a weight that some dot could stream, else ROWS. */
+/* The layout that an op would like for a tensor (by ordinal): ATOMS or BANDS for a weight that some dot could stream,
+ * else ROWS. */
 role_layout role_wish(const tile_op *op, int tensor);
 
 /* ---- the lowered op ---- */
@@ -75,94 +88,112 @@ typedef enum role_place { ROLE_SCALAR, ROLE_FUSED, ROLE_BUFFER, ROLE_PARTS } rol
 
 typedef struct role_variable {
     role_place place;
-    const tile_node *value;  /* the only value it is ever given, by EACH or ASSIGN; NULL: it has others, or none */
-    int parts;               /* PARTS: the buffer, whose rows are the warps */
-    tile_operator op;        /* PARTS: how the parts make one */
-    int64_t stride;          /* BUFFER: elements from one row (along the last dimension) to the next */
-    int64_t bytes, offset;   /* BUFFER: where it lies */
-    int first, last;         /* BUFFER: the numbers of the statements between which it is alive; 0, 0: it is not used */
+    const tile_node *value; /* the only value it is ever given, by EACH or ASSIGN; NULL: it has others, or none */
+    int parts;              /* PARTS: the buffer, whose rows are the warps */
+    tile_operator op;       /* PARTS: how the parts make one */
+    int64_t stride;         /* BUFFER: elements from one row (along the last dimension) to the next */
+    int64_t bytes, offset;  /* BUFFER: where it lies */
+    int first, last;        /* BUFFER: the numbers of the statements between which it is alive; 0, 0: it is not used */
     bool panel;
-    const char *why;         /* the place was chosen because */
+    const char *why; /* the place was chosen because */
 } role_variable;
 
-/* How the elements of a tile are spread over the threads: `lanes` threads (a power of two) a row, `vector` neighbours each time. Thread t has the
- * rows t / lanes, + ROLE_THREADS / lanes, ... and in a row the columns t % lanes * vector, + lanes * vector, ... All dimensions but the last
- * together are the rows. */
-typedef struct role_spread { int64_t rows, columns; int vector, lanes; } role_spread;
+/* How the elements of a tile are spread over the threads: `lanes` threads (a power of two) a row, `vector` neighbours
+ * each time. Thread t has the rows t / lanes, + ROLE_THREADS / lanes, ... and in a row the columns t % lanes * vector,
+ * + lanes * vector, ... All dimensions but the last together are the rows. */
+typedef struct role_spread {
+    int64_t rows, columns;
+    int vector, lanes;
+} role_spread;
 
 typedef enum role_kind {
-    ROLE_EACH, ROLE_STORE, ROLE_REDUCE, ROLE_DOT, ROLE_SKINNY, ROLE_SYNC, ROLE_ASSIGN, ROLE_FOR, ROLE_IF, ROLE_PAGES
+    ROLE_EACH,
+    ROLE_STORE,
+    ROLE_REDUCE,
+    ROLE_DOT,
+    ROLE_SKINNY,
+    ROLE_SYNC,
+    ROLE_ASSIGN,
+    ROLE_FOR,
+    ROLE_IF,
+    ROLE_PAGES
 } role_kind;
 typedef enum role_reduce_mode { ROLE_SERIAL, ROLE_WARP, ROLE_ALL } role_reduce_mode;
 typedef enum role_dot_mode { ROLE_ALONG_K, ROLE_SPLIT_K, ROLE_OUTPUTS } role_dot_mode;
 
-/* The pages of a slice of a weight, in the order of their use: for each of the `blocks` 8-row blocks from `row` on, as far as the weight has them, for
- * each page of columns from `column` on, as far as the slice and the weight have them, all bytes of the block's columns there. */
+/* The pages of a slice of a weight, in the order of their use: for each of the `blocks` 8-row blocks from `row` on, as
+ * far as the weight has them, for each page of columns from `column` on, as far as the slice and the weight have them,
+ * all bytes of the block's columns there. */
 typedef struct role_pages {
-    int number;              /* joins PAGES and SKINNY; from 1 */
+    int number; /* joins PAGES and SKINNY; from 1 */
     int param;
     const tile_node *row;    /* the first row: a multiple of 8, not negative */
     const tile_node *column; /* the first column: a multiple of page_columns (ATOMS: of 64), not negative */
     int64_t blocks;
-    int64_t columns;         /* of the slice; with ATOMS a multiple of 64 */
+    int64_t columns; /* of the slice; with ATOMS a multiple of 64 */
     int64_t page_columns;
-    int64_t row_columns;     /* of the weight, with its padding */
-    const tile_node *rows;   /* of the weight: CONST or EXTENT */
+    int64_t row_columns;   /* of the weight, with its padding */
+    const tile_node *rows; /* of the weight: CONST or EXTENT */
 } role_pages;
 
 typedef struct role_statement {
     role_kind kind;
     struct role_statement *next;
-    int number;              /* in program order, from 1 */
-    int line;                /* of the tile program's text */
-    int to;                  /* EACH, REDUCE, DOT, ASSIGN: the variable that is written; where warps leave parts, the buffer of parts */
-    int from;                /* DOT, SKINNY: the left operand's buffer */
-    bool adds;               /* STORE: += */
-    bool declares;           /* EACH, ASSIGN: the variable's first value */
-    tile_operator op;        /* REDUCE: SUM, REDUCE_MAX, REDUCE_MIN, ARGMAX */
-    int axis;                /* REDUCE */
+    int number; /* in program order, from 1 */
+    int line;   /* of the tile program's text */
+    int to; /* EACH, REDUCE, DOT, ASSIGN: the variable that is written; where warps leave parts, the buffer of parts */
+    int from;         /* DOT, SKINNY: the left operand's buffer */
+    bool adds;        /* STORE: += */
+    bool declares;    /* EACH, ASSIGN: the variable's first value */
+    tile_operator op; /* REDUCE: SUM, REDUCE_MAX, REDUCE_MIN, ARGMAX */
+    int axis;         /* REDUCE */
     role_reduce_mode reduce;
     role_dot_mode dot;
-    const tile_node *value;  /* EACH, STORE, ASSIGN; REDUCE: what is reduced; DOT: the right operand; IF: the condition */
-    const tile_node *left;   /* DOT, SKINNY: the left operand, until it has a buffer */
-    bool transposed;         /* DOT: value is [n, k], else [k, n] */
-    const tile_access *access; /* STORE */
-    tile_shape shape;        /* STORE: of the slice; REDUCE: of the result; DOT, SKINNY: [m, n] */
-    role_spread spread;      /* EACH, STORE; of REDUCE and DOT only the vector */
-    role_pages pages;        /* PAGES, SKINNY */
+    const tile_node
+        *value;            /* EACH, STORE, ASSIGN; REDUCE: what is reduced; DOT: the right operand; IF: the condition */
+    const tile_node *left; /* DOT, SKINNY: the left operand, until it has a buffer */
+    bool transposed;       /* DOT: value is [n, k], else [k, n] */
+    const tile_access *access;  /* STORE */
+    tile_shape shape;           /* STORE: of the slice; REDUCE: of the result; DOT, SKINNY: [m, n] */
+    role_spread spread;         /* EACH, STORE; of REDUCE and DOT only the vector */
+    role_pages pages;           /* PAGES, SKINNY */
     const tile_format *product; /* SKINNY: bf16 or f16 */
-    int index;               /* FOR: the loop */
+    int index;                  /* FOR: the loop */
     const tile_node *begin, *end;
     struct role_statement *body, *otherwise;
-    const char *why;         /* DOT, SKINNY: the strategy was chosen because */
+    const char *why; /* DOT, SKINNY: the strategy was chosen because */
 } role_statement;
 
 typedef struct role_op {
     const tile_op *source;
-    tile_op op;              /* the source with the lowering's variables; its body is still the source's */
+    tile_op op; /* the source with the lowering's variables; its body is still the source's */
     role_variable *variables;
-    const tile_statement **loops; /* by loop: its statement in the source */
-    bool stored[TILE_PARAMS]; /* by parameter: some statement writes it */
+    const tile_statement **loops;    /* by loop: its statement in the source */
+    bool stored[TILE_PARAMS];        /* by parameter: some statement writes it */
     role_layout layout[TILE_PARAMS]; /* by tensor ordinal */
     role_statement *loader, *consumer;
-    int64_t shared_bytes;    /* of buffers; a multiple of 128 */
-    int page_count;          /* PAGES statements */
-    bool loader_reads_live;  /* the pages depend on live values: these must not change while a loader may be ahead */
+    int64_t shared_bytes;   /* of buffers; a multiple of 128 */
+    int page_count;         /* PAGES statements */
+    bool loader_reads_live; /* the pages depend on live values: these must not change while a loader may be ahead */
 } role_op;
 
-/* Lowers an op whose tensors lie as `layout` (by ordinal) says. MT_E_UNSUPPORTED names the construct that has no code. The result lives in `a`; `source`
- * must outlive it. */
+/* Lowers an op whose tensors lie as `layout` (by ordinal) says. MT_E_UNSUPPORTED names the construct that has no code.
+ * The result lives in `a`; `source` must outlive it. */
 mt_status role_lower(arena *a, role_op **out, const tile_op *source, const role_layout *layout, mt_error *error);
 
 /* For people: variables and their places, the budget, the statements of each role. */
 void role_print(text *out, const role_op *r);
 
+/* Of a STORE: the shape without the dimensions whose indices come from data (their extents become 1); false when there
+ * are none. */
+bool role_scattered(const role_statement *s, tile_shape *shape);
+
 /* What a statement itself (not its body) does to buffers and tensors. */
 typedef struct role_access {
-    int variable;            /* a buffer, or -1 */
-    int param;               /* a tensor that the op also writes, or -1 */
+    int variable; /* a buffer, or -1 */
+    int param;    /* a tensor that the op also writes, or -1 */
     bool writes;
-    bool own;                /* every thread touches only the elements that the statement's spread gives it */
+    bool own; /* every thread touches only the elements that the statement's spread gives it */
 } role_access;
 enum { ROLE_ACCESSES = 64 };
 /* Fills at most ROLE_ACCESSES of them; returns their number, or -1 when there are more. */

@@ -18,25 +18,30 @@ typedef struct weight {
     const tile_format *format; /* of the weight */
     const tile_format *product;
     role_layout layout;
-    int64_t rows, columns;     /* of the slice */
-    int64_t row_columns;       /* K of the weight */
+    int64_t rows, columns; /* of the slice */
+    int64_t row_columns;   /* K of the weight */
 } weight;
 
-static bool is_16_bit_float(const tile_format *f) { return !tile_format_is_block(f) && f->scalar.kind == TILE_FLOAT && f->scalar.bits == 16; }
+static bool is_16_bit_float(const tile_format *f) {
+    return !tile_format_is_block(f) && f->scalar.kind == TILE_FLOAT && f->scalar.bits == 16;
+}
 
-/* Fills *out, or says why the product of these operands is not streamed. Where the slice begins is checked by the callers. */
+/* Fills *out, or says why the product of these operands is not streamed. Where the slice begins is checked by the
+ * callers. */
 static const char *find_weight(const role_lowering *l, const tile_node *left, const tile_node *right, weight *out) {
     const role_op *r = l->r;
     const tile_node *x = role_resolved(r, right);
     if (!is_16_bit_float(left->type)) return "its operands are not of a 16-bit float type";
     if (left->shape.extent[0] > ROLE_SKINNY_ROWS) return "it has more than 16 rows";
-    if (x->kind != TILE_TRANSPOSE || x->shape.rank != 2) return "its right operand is not the transpose of a weight's slice";
+    if (x->kind != TILE_TRANSPOSE || x->shape.rank != 2)
+        return "its right operand is not the transpose of a weight's slice";
     x = role_resolved(r, x->a);
     out->product = left->type;
     if (x->type != out->product) return "its operands are of two types";
     const tile_format *f32 = tile_format_scalar("f32", 3);
     while (x->kind == TILE_CAST && (x->type == out->product || x->type == f32)) x = role_resolved(r, x->a);
-    if (x->kind != TILE_LOAD || x->access->rank != 2 || x->shape.rank != 2) return "its right operand is not the transpose of a weight's slice";
+    if (x->kind != TILE_LOAD || x->access->rank != 2 || x->shape.rank != 2)
+        return "its right operand is not the transpose of a weight's slice";
     const tile_access *a = x->access;
     const tile_param *p = &r->op.params[a->param];
     out->access = a;
@@ -44,10 +49,12 @@ static const char *find_weight(const role_lowering *l, const tile_node *left, co
     out->layout = r->layout[p->ordinal];
     if (p->kind != TILE_IN) return "its right operand is written by the program";
     if (out->layout == ROLE_ROWS) return "its weight lies in rows";
-    if (out->layout == ROLE_ATOMS ? !is_16_bit_float(x->type) : !tile_format_is_block(x->type) || x->type->block % 32) return "its weight's format is not streamed";
+    if (out->layout == ROLE_ATOMS ? !is_16_bit_float(x->type) : !tile_format_is_block(x->type) || x->type->block % 32)
+        return "its weight's format is not streamed";
     for (int d = 0; d < 2; d++)
         if (a->item[d].kind != TILE_ITEM_RANGE || a->item[d].limit) return "its weight's slice is no rectangle";
-    if (p->extent[1]->kind != TILE_CONST || (p->extent[0]->kind != TILE_CONST && p->extent[0]->kind != TILE_EXTENT)) return "its weight's extents are not constant";
+    if (p->extent[1]->kind != TILE_CONST || (p->extent[0]->kind != TILE_CONST && p->extent[0]->kind != TILE_EXTENT))
+        return "its weight's extents are not constant";
     out->rows = a->item[0].size;
     out->columns = a->item[1].size;
     out->row_columns = p->extent[1]->value.i;
@@ -57,7 +64,8 @@ static const char *find_weight(const role_lowering *l, const tile_node *left, co
 /* A multiple of n that is not negative and that a loader can know. */
 static bool begins_at(const role_lowering *l, const tile_node *start, int64_t n) {
     int64_t low, high;
-    return role_is_early(l->r, start) && role_divisor(l->r, start) % n == 0 && role_range(l->r, start, &low, &high) && low >= 0;
+    return role_is_early(l->r, start) && role_divisor(l->r, start) % n == 0 && role_range(l->r, start, &low, &high) &&
+           low >= 0;
 }
 
 /* A weight's columns [column, column + columns) are whole pages, or reach to its end. */
@@ -68,12 +76,16 @@ static bool are_pages(const role_lowering *l, const weight *w, const tile_node *
 }
 
 /* Columns that a panel for these columns of a weight has: whole atoms, padded with zeros. */
-static int64_t panel_columns(const weight *w, int64_t columns) { return w->layout == ROLE_ATOMS ? (int64_t)align_up((uint64_t)columns, 64) : columns; }
+static int64_t panel_columns(const weight *w, int64_t columns) {
+    return w->layout == ROLE_ATOMS ? (int64_t)align_up((uint64_t)columns, 64) : columns;
+}
 
 static int new_panel(role_lowering *l, const weight *w, int64_t rows, int64_t columns) {
     const int v = role_new_variable(l, "panel", w->product, &(tile_shape){2, {rows, panel_columns(w, columns)}});
     l->r->variables[v].panel = true;
-    l->r->variables[v].stride = w->layout == ROLE_ATOMS ? 8 : 16; /* padding, in elements, that spreads rows over the banks as a warp reads them */
+    l->r->variables[v].stride =
+        w->layout == ROLE_ATOMS ? 8
+                                : 16; /* padding, in elements, that spreads rows over the banks as a warp reads them */
     l->r->variables[v].why = "the left operand, for the tensor cores";
     return v;
 }
@@ -90,18 +102,27 @@ static int new_parts(role_lowering *l, int variable, const tile_format *type, in
 }
 
 /* A SKINNY in the place of a DOT. */
-static void make_skinny(role_lowering *l, role_statement *dot, const weight *w, int panel, const tile_node *row, const tile_node *column, int64_t columns) {
-    const int64_t blocks = ceil_div(w->rows, 8), band = w->layout == ROLE_BANDS ? role_band(w->format, w->row_columns) : 0;
+static void make_skinny(role_lowering *l, role_statement *dot, const weight *w, int panel, const tile_node *row,
+                        const tile_node *column, int64_t columns) {
+    const int64_t blocks = ceil_div(w->rows, 8),
+                  band = w->layout == ROLE_BANDS ? role_band(w->format, w->row_columns) : 0;
     dot->kind = ROLE_SKINNY;
     dot->product = w->product;
     dot->from = panel;
     dot->left = dot->value = NULL;
     dot->to = new_parts(l, dot->to, tile_format_scalar("f32", 3), dot->shape.extent[0], blocks * 8, TILE_SUM);
-    dot->pages = (role_pages){.number = ++l->names, .param = w->access->param, .row = row, .column = column, .blocks = blocks,
-                              .columns = panel_columns(w, columns), .page_columns = w->layout == ROLE_ATOMS ? ROLE_PAGE / 16 : band,
-                              .row_columns = w->layout == ROLE_ATOMS ? (int64_t)align_up((uint64_t)w->row_columns, 64) : w->row_columns,
+    dot->pages = (role_pages){.number = ++l->names,
+                              .param = w->access->param,
+                              .row = row,
+                              .column = column,
+                              .blocks = blocks,
+                              .columns = panel_columns(w, columns),
+                              .page_columns = w->layout == ROLE_ATOMS ? ROLE_PAGE / 16 : band,
+                              .row_columns = w->layout == ROLE_ATOMS ? (int64_t)align_up((uint64_t)w->row_columns, 64)
+                                                                     : w->row_columns,
                               .rows = l->r->op.params[w->access->param].extent[0]};
-    dot->why = w->layout == ROLE_ATOMS ? "a dense weight from pages" : "a block format's weight from pages, decoded in registers";
+    dot->why = w->layout == ROLE_ATOMS ? "a dense weight from pages"
+                                       : "a block format's weight from pages, decoded in registers";
 }
 
 /* ---- stream loops ---- */
@@ -109,9 +130,9 @@ static void make_skinny(role_lowering *l, role_statement *dot, const weight *w, 
 typedef struct widening { /* of what a loop takes piece by piece: the last dimension's pieces side by side */
     role_lowering *l;
     const role_statement *loop;
-    int64_t piece, whole;    /* elements of a turn; wanted */
-    const tile_node *begin;  /* takes the loop variable's place */
-    const tile_node *shift;  /* a scalar that is added to starts; NULL */
+    int64_t piece, whole;   /* elements of a turn; wanted */
+    const tile_node *begin; /* takes the loop variable's place */
+    const tile_node *shift; /* a scalar that is added to starts; NULL */
 } widening;
 
 static tile_node *put_begin(role_lowering *l, const tile_node *n, void *context) {
@@ -138,8 +159,10 @@ static int64_t step_of(const role_op *r, const tile_node *n, int loop) {
     const int64_t a = step_of(r, n->a, loop), b = step_of(r, n->b, loop);
     if (a < 0 || b < 0) return -1;
     if (n->op == TILE_ADD) return a + b;
-    if (n->op == TILE_MUL && n->b->kind == TILE_CONST && n->b->value.i >= 0 && n->b->value.i < 1 << 24) return a * n->b->value.i;
-    if (n->op == TILE_MUL && n->a->kind == TILE_CONST && n->a->value.i >= 0 && n->a->value.i < 1 << 24) return b * n->a->value.i;
+    if (n->op == TILE_MUL && n->b->kind == TILE_CONST && n->b->value.i >= 0 && n->b->value.i < 1 << 24)
+        return a * n->b->value.i;
+    if (n->op == TILE_MUL && n->a->kind == TILE_CONST && n->a->value.i >= 0 && n->a->value.i < 1 << 24)
+        return b * n->a->value.i;
     return -1;
 }
 
@@ -172,7 +195,9 @@ static const tile_node *widen_load(widening *w, const tile_node *n) {
         if (item->limit && role_has_loop(w->l->r, item->limit, w->loop->index)) return NULL;
         if (d != last && role_has_loop(w->l->r, item->start, w->loop->index)) return NULL;
     }
-    if (last < 0 || a->item[last].kind != TILE_ITEM_RANGE || step_of(w->l->r, a->item[last].start, w->loop->index) != w->piece) return NULL;
+    if (last < 0 || a->item[last].kind != TILE_ITEM_RANGE ||
+        step_of(w->l->r, a->item[last].start, w->loop->index) != w->piece)
+        return NULL;
     tile_access *access = ARENA_NEW(w->l->memory, tile_access);
     *access = *a;
     access->item[last].start = (tile_node *)widened_start(w, a->item[last].start);
@@ -192,7 +217,8 @@ static const tile_node *widen(widening *w, const tile_node *n) {
         const tile_node *value = role_resolved(w->l->r, n);
         return value != n ? widen(w, value) : NULL;
     }
-    case TILE_LOAD: return widen_load(w, n);
+    case TILE_LOAD:
+        return widen_load(w, n);
     case TILE_ELEMENTWISE:
     case TILE_SELECT:
     case TILE_CAST:
@@ -205,7 +231,8 @@ static const tile_node *widen(widening *w, const tile_node *n) {
         tile_node *out = ARENA_NEW(w->l->memory, tile_node);
         *out = copy;
         return out;
-    default: return NULL;
+    default:
+        return NULL;
     }
 }
 
@@ -219,8 +246,10 @@ typedef struct product { /* in a stream loop: sum = sum + dot */
 static bool is_sum_of(const role_statement *s, const role_statement *dot) {
     const tile_node *v = s->value;
     if (s->kind != ROLE_EACH || s->declares || v->kind != TILE_ELEMENTWISE || v->op != TILE_ADD) return false;
-    const tile_node *sum = v->a->kind == TILE_VAR && v->a->index == s->to ? v->a : v->b, *other = sum == v->a ? v->b : v->a;
-    return sum->kind == TILE_VAR && sum->index == s->to && other->kind == TILE_VAR && other->index == dot->to && role_same_shape(&sum->shape, &other->shape);
+    const tile_node *sum = v->a->kind == TILE_VAR && v->a->index == s->to ? v->a : v->b,
+                    *other = sum == v->a ? v->b : v->a;
+    return sum->kind == TILE_VAR && sum->index == s->to && other->kind == TILE_VAR && other->index == dot->to &&
+           role_same_shape(&sum->shape, &other->shape);
 }
 
 static bool is_streamed(const role_lowering *l, const role_statement *loop, const role_statement *dot, weight *w) {
@@ -230,12 +259,15 @@ static bool is_streamed(const role_lowering *l, const role_statement *loop, cons
            step_of(l->r, a->item[1].start, loop->index) == w->columns;
 }
 
-/* The streamed products of a loop that is nothing but sums of products, and tiles for their left operands; 0: there are none, or it is something else. */
+/* The streamed products of a loop that is nothing but sums of products, and tiles for their left operands; 0: there are
+ * none, or it is something else. */
 static int find_products(role_lowering *l, role_statement *loop, product *out) {
     const role_op *r = l->r;
     const tile_node *begin = loop->begin, *end = loop->end;
     int count = 0;
-    if (begin->kind != TILE_CONST || end->kind != TILE_CONST || end->value.i <= begin->value.i || end->value.i - begin->value.i > 1 << 20) return 0;
+    if (begin->kind != TILE_CONST || end->kind != TILE_CONST || end->value.i <= begin->value.i ||
+        end->value.i - begin->value.i > 1 << 20)
+        return 0;
     for (role_statement *s = loop->body; s; s = s->next) {
         if (s->kind == ROLE_EACH && s->declares && r->variables[s->to].value) continue;
         if (s->kind != ROLE_DOT || !s->next || !is_sum_of(s->next, s)) return 0;
@@ -257,7 +289,8 @@ static int find_products(role_lowering *l, role_statement *loop, product *out) {
 
 /* Columns of a panel that is written at once, with so many bytes for it. */
 static int64_t turn_columns(const weight *w, int64_t rows, int64_t columns, int64_t room) {
-    const int64_t grain = w->layout == ROLE_ATOMS ? ROLE_PAGE / 16 : role_band(w->format, w->row_columns), most = min_i64(room, PANEL_BYTES) / (2 * rows);
+    const int64_t grain = w->layout == ROLE_ATOMS ? ROLE_PAGE / 16 : role_band(w->format, w->row_columns),
+                  most = min_i64(room, PANEL_BYTES) / (2 * rows);
     return panel_columns(w, columns) <= most ? columns : most / grain * grain;
 }
 
@@ -271,7 +304,8 @@ static role_statement *new_loop(role_lowering *l, int line, int64_t turns) {
         memcpy(loops, l->r->loops, (size_t)index * sizeof *loops);
     }
     tile_statement *s = ARENA_NEW(l->memory, tile_statement);
-    *s = (tile_statement){.kind = TILE_FOR, .line = line, .index = index, .begin = constant(l, 0), .end = constant(l, turns)};
+    *s = (tile_statement){
+        .kind = TILE_FOR, .line = line, .index = index, .begin = constant(l, 0), .end = constant(l, turns)};
     names[index] = arena_printf(l->memory, "turn_%d", ++l->names);
     loops[index] = s;
     op->loop_names = names;
@@ -296,8 +330,10 @@ static void leave_others(role_statement *loop, const product *p, int count) {
     for (role_statement **at = &loop->body; *at;) {
         bool taken = false;
         for (int i = 0; i < count; i++) taken |= *at == p[i].dot || *at == p[i].sum;
-        if (taken) *at = (*at)->next;
-        else at = &(*at)->next;
+        if (taken)
+            *at = (*at)->next;
+        else
+            at = &(*at)->next;
     }
 }
 static bool has_dot(const role_statement *s) {
@@ -305,7 +341,8 @@ static bool has_dot(const role_statement *s) {
     return s != NULL;
 }
 
-/* Puts panels, products and sums in front of the loop; a loop that has nothing left goes away. Returns where it goes on, NULL: nothing was done. */
+/* Puts panels, products and sums in front of the loop; a loop that has nothing left goes away. Returns where it goes
+ * on, NULL: nothing was done. */
 static role_statement **stream_loop(role_lowering *l, role_statement **at) {
     product p[DOTS];
     role_statement *loop = *at;
@@ -322,11 +359,13 @@ static role_statement **stream_loop(role_lowering *l, role_statement **at) {
         column[i] = widened_start(&w, p[i].w.access->item[1].start);
         int64_t all = turns * w.piece;
         if (column[i]->kind == TILE_CONST) all = min_i64(all, p[i].w.row_columns - column[i]->value.i);
-        if (all <= 0 || !are_pages(l, &p[i].w, column[i], all) || (i && (all != columns || w.piece != p[0].w.columns))) return NULL;
+        if (all <= 0 || !are_pages(l, &p[i].w, column[i], all) || (i && (all != columns || w.piece != p[0].w.columns)))
+            return NULL;
         columns = all;
         room -= ROLE_WARPS * rows * ceil_div(p[i].w.rows, 8) * 8 * 4;
         for (int j = 0; j < i && p[i].panel == i; j++)
-            if (role_resolved(l->r, p[j].dot->left) == role_resolved(l->r, p[i].dot->left) && panel_columns(&p[j].w, all) == panel_columns(&p[i].w, all) &&
+            if (role_resolved(l->r, p[j].dot->left) == role_resolved(l->r, p[i].dot->left) &&
+                panel_columns(&p[j].w, all) == panel_columns(&p[i].w, all) &&
                 (rows == 1 || p[j].w.layout == p[i].w.layout))
                 p[i].panel = p[j].panel;
         if (p[i].panel == i) panel_rows += rows;
@@ -334,7 +373,8 @@ static role_statement **stream_loop(role_lowering *l, role_statement **at) {
     for (int i = 0; i < count; i++) {
         const int64_t most = room <= 0 ? 0 : turn_columns(&p[i].w, panel_rows, columns, room);
         taken = i ? min_i64(taken, most) : most;
-        if (taken <= 0 || (i && taken != columns && (p[i].w.layout != p[0].w.layout || p[i].w.format != p[0].w.format))) return NULL;
+        if (taken <= 0 || (i && taken != columns && (p[i].w.layout != p[0].w.layout || p[i].w.format != p[0].w.format)))
+            return NULL;
     }
     role_statement *turn = taken < columns ? new_loop(l, loop->line, ceil_div(columns, taken)) : NULL;
     w.whole = taken;
@@ -346,7 +386,8 @@ static role_statement **stream_loop(role_lowering *l, role_statement **at) {
     for (int i = 0; i < count; i++)
         if (!(lefts[i] = widen(&w, p[i].dot->left))) return NULL;
     leave_others(loop, p, count);
-    role_statement *const after = has_dot(loop->body) ? loop : loop->next, **last = at, **inner = turn ? &turn->body : NULL;
+    role_statement *const after = has_dot(loop->body) ? loop : loop->next, **last = at,
+                          **inner = turn ? &turn->body : NULL;
     if (turn)
         for (int i = 0; i < count; i++) { /* the parts begin at zero */
             tile_node *zero = ARENA_NEW(l->memory, tile_node);
@@ -355,8 +396,10 @@ static role_statement **stream_loop(role_lowering *l, role_statement **at) {
             p[i].dot->next = *last; /* whose variable comes with the product */
             last = &(*last)->next;
         }
-    if (turn) *last = turn;
-    else inner = last;
+    if (turn)
+        *last = turn;
+    else
+        inner = last;
     int panels[DOTS];
     for (int i = 0; i < count; i++)
         if (p[i].panel == i) {
@@ -365,7 +408,8 @@ static role_statement **stream_loop(role_lowering *l, role_statement **at) {
             inner = &(*inner)->next;
         }
     for (int i = 0; i < count; i++) {
-        make_skinny(l, p[i].dot, &p[i].w, panels[p[i].panel], row[i], turn ? widened_start(&w, p[i].w.access->item[1].start) : column[i], taken);
+        make_skinny(l, p[i].dot, &p[i].w, panels[p[i].panel], row[i],
+                    turn ? widened_start(&w, p[i].w.access->item[1].start) : column[i], taken);
         p[i].dot->adds = turn != NULL;
         if (turn) p[i].dot->next->to = p[i].dot->to;
         *inner = p[i].dot;
@@ -413,10 +457,17 @@ static bool stream_dot(role_lowering *l, role_statement **at) {
     const tile_node *left = dot->left;
     if (columns < left->shape.extent[1]) { /* beyond the weight's last column is nothing */
         tile_access *access = ARENA_NEW(l->memory, tile_access);
-        *access = (tile_access){.param = -1, .rank = 2, .item = {{.kind = TILE_ITEM_RANGE, .start = constant(l, 0), .size = left->shape.extent[0]},
-                                                                {.kind = TILE_ITEM_RANGE, .start = constant(l, 0), .size = columns}}};
+        *access =
+            (tile_access){.param = -1,
+                          .rank = 2,
+                          .item = {{.kind = TILE_ITEM_RANGE, .start = constant(l, 0), .size = left->shape.extent[0]},
+                                   {.kind = TILE_ITEM_RANGE, .start = constant(l, 0), .size = columns}}};
         tile_node *part = ARENA_NEW(l->memory, tile_node);
-        *part = (tile_node){.kind = TILE_PART, .type = left->type, .shape = {2, {left->shape.extent[0], columns}}, .a = (tile_node *)left, .access = access};
+        *part = (tile_node){.kind = TILE_PART,
+                            .type = left->type,
+                            .shape = {2, {left->shape.extent[0], columns}},
+                            .a = (tile_node *)left,
+                            .access = access};
         left = part;
     }
     const int panel = new_panel(l, &w, left->shape.extent[0], columns);
@@ -435,7 +486,8 @@ static void plain_dot(role_lowering *l, role_statement *s) {
         s->value = right->a;
         s->dot = ROLE_ALONG_K;
     } else {
-        const bool many = ceil_div(m, 4) * n >= 4 * ROLE_THREADS || m * n * 4 * ROLE_WARPS > PARTS_BYTES || s->left->shape.extent[1] < ROLE_WARPS;
+        const bool many = ceil_div(m, 4) * n >= 4 * ROLE_THREADS || m * n * 4 * ROLE_WARPS > PARTS_BYTES ||
+                          s->left->shape.extent[1] < ROLE_WARPS;
         s->dot = many || s->left->shape.extent[1] * m * 4 > LEFT_BYTES ? ROLE_OUTPUTS : ROLE_SPLIT_K;
         if (s->dot == ROLE_SPLIT_K) s->to = new_parts(l, s->to, l->r->op.variables[s->to].type, m, n, TILE_SUM);
     }
@@ -446,8 +498,10 @@ void role_choose_dots(role_lowering *l, role_statement **at, bool early) {
         role_statement *s = *at;
         if (s->kind == ROLE_DOT) {
             if (!early) s->why = "a loader cannot follow the conditions around it";
-            if (early && stream_dot(l, at)) at = &(*at)->next;
-            else plain_dot(l, s);
+            if (early && stream_dot(l, at))
+                at = &(*at)->next;
+            else
+                plain_dot(l, s);
         }
         const bool inner = early && (s->kind != ROLE_IF || role_is_early(l->r, s->value)) &&
                            (s->kind != ROLE_FOR || (role_is_early(l->r, s->begin) && role_is_early(l->r, s->end)));
@@ -466,18 +520,21 @@ static const tile_node *columns_of(role_lowering *l, const tile_node *n, int dim
     *part = (tile_node){.kind = TILE_PART, .type = n->type, .shape = n->shape, .a = (tile_node *)n, .access = access};
     part->shape.extent[dimension] = count;
     for (int d = 0; d < 2; d++)
-        access->item[d] = (tile_item){.kind = TILE_ITEM_RANGE, .start = constant(l, d == dimension ? first : 0), .size = part->shape.extent[d]};
+        access->item[d] = (tile_item){
+            .kind = TILE_ITEM_RANGE, .start = constant(l, d == dimension ? first : 0), .size = part->shape.extent[d]};
     return part;
 }
 
 static const tile_node *as_type(role_lowering *l, const tile_node *n, const tile_format *type) {
     if (n->type == type) return n;
     tile_node *cast = ARENA_NEW(l->memory, tile_node);
-    *cast = (tile_node){.kind = TILE_CAST, .type = type, .shape = n->shape, .a = (tile_node *)n, .line = n->line, .column = n->column};
+    *cast = (tile_node){
+        .kind = TILE_CAST, .type = type, .shape = n->shape, .a = (tile_node *)n, .line = n->line, .column = n->column};
     return cast;
 }
 
-/* Puts EACH statements in front of the DOT, and more DOTs behind it where k is taken in parts. Returns where the next statement is. */
+/* Puts EACH statements in front of the DOT, and more DOTs behind it where k is taken in parts. Returns where the next
+ * statement is. */
 static role_statement **stage_dot(role_lowering *l, role_statement **at) {
     role_statement *dot = *at, *const after = dot->next;
     const tile_format *type = l->r->op.variables[dot->to].type; /* what is summed */
@@ -487,13 +544,15 @@ static role_statement **stage_dot(role_lowering *l, role_statement **at) {
         dot->left = NULL;
         return &dot->next;
     }
-    const int64_t m = left->shape.extent[0], k = left->shape.extent[1], most = max_i64(64, LEFT_BYTES / (4 * m) / 64 * 64);
+    const int64_t m = left->shape.extent[0], k = left->shape.extent[1],
+                  most = max_i64(64, LEFT_BYTES / (4 * m) / 64 * 64);
     const int64_t step = k * m * 4 <= LEFT_BYTES || dot->dot == ROLE_SPLIT_K ? k : most;
     for (int64_t first = 0; first < k; first += step) {
         const int64_t count = min_i64(step, k - first);
         const int buffer = role_new_variable(l, "left", type, &(tile_shape){2, {m, count}});
         l->r->variables[buffer].why = "the left operand";
-        role_statement *each = panel_statement(l, buffer, as_type(l, columns_of(l, dot->left, 1, first, count), type), dot->line);
+        role_statement *each =
+            panel_statement(l, buffer, as_type(l, columns_of(l, dot->left, 1, first, count), type), dot->line);
         role_statement *part = ARENA_NEW(l->memory, role_statement);
         *part = *dot;
         part->left = NULL;

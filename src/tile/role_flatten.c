@@ -1,5 +1,6 @@
-/* The first step of the lowering: statements whose values have no REDUCE and no DOT in them. Those become statements of their own in front,
- * innermost first, with a variable each. An assignment that reads the variable itself at other elements goes through a new one. */
+/* The first step of the lowering: statements whose values have no REDUCE and no DOT in them. Those become statements of
+ * their own in front, innermost first, with a variable each. An assignment that reads the variable itself at other
+ * elements goes through a new one. */
 #include "tile/role_internal.h"
 
 typedef struct flattener {
@@ -67,7 +68,9 @@ static void flatten_assign(flattener *f, const tile_statement *s) {
 }
 
 /* The value reads the tensor that is stored to. */
-static bool reads_tensor(const role_op *r, const tile_node *n, int param) { return (void)r, n->kind == TILE_LOAD && n->access->param == param; }
+static bool reads_tensor(const role_op *r, const tile_node *n, int param) {
+    return (void)r, n->kind == TILE_LOAD && n->access->param == param;
+}
 
 static void flatten_store(flattener *f, const tile_statement *s) {
     role_lowering *l = f->l;
@@ -94,8 +97,12 @@ static void flatten_block(flattener *f, const tile_statement *s) {
     for (; s; s = s->next) {
         f->line = s->line;
         switch (s->kind) {
-        case TILE_ASSIGN: flatten_assign(f, s); break;
-        case TILE_STORE: flatten_store(f, s); break;
+        case TILE_ASSIGN:
+            flatten_assign(f, s);
+            break;
+        case TILE_STORE:
+            flatten_store(f, s);
+            break;
         case TILE_FOR: {
             const tile_node *begin = flat(f, s->begin), *end = flat(f, s->end);
             role_statement *loop = append(f, ROLE_FOR);

@@ -41,7 +41,8 @@ bool role_has_loop(const role_op *r, const tile_node *n, int loop);
 /* n reads the variable at other elements than the one that is computed. */
 bool role_moves(const role_op *r, const tile_node *n, int variable);
 bool role_same_shape(const tile_shape *a, const tile_shape *b);
-/* A copy of the tree in which `replace` has taken the place of some nodes: it gives the new node, or NULL for a node that stays. */
+/* A copy of the tree in which `replace` has taken the place of some nodes: it gives the new node, or NULL for a node
+ * that stays. */
 typedef tile_node *role_replace(role_lowering *l, const tile_node *n, void *context);
 const tile_node *role_rewrite(role_lowering *l, const tile_node *n, role_replace *replace, void *context);
 tile_access *role_rewrite_access(role_lowering *l, const tile_access *access, role_replace *replace, void *context);

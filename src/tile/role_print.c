@@ -21,11 +21,13 @@ static void print_pages(text *out, const role_op *r, const role_pages *p) {
     tile_print_node(out, &r->op, p->row);
     text_printf(out, " : +%" PRId64 ", ", p->blocks * 8);
     tile_print_node(out, &r->op, p->column);
-    text_printf(out, " : +%" PRId64 "], pages of 8 rows x %" PRId64 " columns", p->columns, min_i64(p->page_columns, p->columns));
+    text_printf(out, " : +%" PRId64 "], pages of 8 rows x %" PRId64 " columns", p->columns,
+                min_i64(p->page_columns, p->columns));
 }
 
 static void print_spread(text *out, const role_spread *s) {
-    text_printf(out, "  // %" PRId64 " x %" PRId64 ": %d threads a row, %d elements each", s->rows, s->columns, s->lanes, s->vector);
+    text_printf(out, "  // %" PRId64 " x %" PRId64 ": %d threads a row, %d elements each", s->rows, s->columns,
+                s->lanes, s->vector);
 }
 
 static void print_statements(text *out, const role_op *r, const role_statement *s, int depth) {
@@ -38,8 +40,10 @@ static void print_statements(text *out, const role_op *r, const role_statement *
         case ROLE_ASSIGN:
             text_printf(out, "%s = ", variable_name(r, s->to));
             tile_print_node(out, &r->op, s->value);
-            if (r->variables[s->to].place == ROLE_FUSED) text_string(out, "  // fused");
-            else if (s->kind == ROLE_EACH) print_spread(out, &s->spread);
+            if (r->variables[s->to].place == ROLE_FUSED)
+                text_string(out, "  // fused");
+            else if (s->kind == ROLE_EACH)
+                print_spread(out, &s->spread);
             break;
         case ROLE_STORE:
             print_slice(out, r, s->access);
@@ -53,17 +57,21 @@ static void print_statements(text *out, const role_op *r, const role_statement *
             text_printf(out, ", axis = %d)  // %s", s->axis, reduce[s->reduce]);
             break;
         case ROLE_DOT:
-            text_printf(out, "%s %s dot(%s, ", variable_name(r, s->to), s->adds ? "+=" : "=", variable_name(r, s->from));
+            text_printf(out, "%s %s dot(%s, ", variable_name(r, s->to), s->adds ? "+=" : "=",
+                        variable_name(r, s->from));
             tile_print_node(out, &r->op, s->value);
             text_printf(out, "%s)  // plain, %s", s->transposed ? ".T" : "", dots[s->dot]);
             if (s->why) text_printf(out, ": %s", s->why);
             break;
         case ROLE_SKINNY:
-            text_printf(out, "%s %s skinny dot(%s, pages %d: ", variable_name(r, s->to), s->adds ? "+=" : "=", variable_name(r, s->from), s->pages.number);
+            text_printf(out, "%s %s skinny dot(%s, pages %d: ", variable_name(r, s->to), s->adds ? "+=" : "=",
+                        variable_name(r, s->from), s->pages.number);
             print_pages(out, r, &s->pages);
             text_printf(out, ")  // %s x %s: %s", s->product->name, s->product->name, s->why);
             break;
-        case ROLE_SYNC: text_string(out, "sync"); break;
+        case ROLE_SYNC:
+            text_string(out, "sync");
+            break;
         case ROLE_PAGES:
             text_printf(out, "pages %d: ", s->pages.number);
             print_pages(out, r, &s->pages);
@@ -103,12 +111,19 @@ void role_print(text *out, const role_op *r) {
         text_printf(out, "var %s: ", variable_name(r, i));
         print_shape(out, r->op.variables[i].type, &r->op.variables[i].shape);
         switch (v->place) {
-        case ROLE_SCALAR: text_string(out, "  scalar"); break;
-        case ROLE_FUSED: text_string(out, "  fused"); break;
-        case ROLE_PARTS: text_printf(out, "  parts of %s", variable_name(r, v->parts)); break;
+        case ROLE_SCALAR:
+            text_string(out, "  scalar");
+            break;
+        case ROLE_FUSED:
+            text_string(out, "  fused");
+            break;
+        case ROLE_PARTS:
+            text_printf(out, "  parts of %s", variable_name(r, v->parts));
+            break;
         case ROLE_BUFFER:
             text_printf(out, "  buffer %" PRId64 " .. %" PRId64, v->offset, v->offset + v->bytes);
-            if (v->stride != r->op.variables[i].shape.extent[r->op.variables[i].shape.rank - 1]) text_printf(out, ", rows of %" PRId64, v->stride);
+            if (v->stride != r->op.variables[i].shape.extent[r->op.variables[i].shape.rank - 1])
+                text_printf(out, ", rows of %" PRId64, v->stride);
             break;
         }
         text_printf(out, "%s%s\n", v->why ? "  // " : "", v->why ? v->why : "");

@@ -1,12 +1,14 @@
 /* Bytes of buffers, and where consumers must meet.
  *
- * Buffers. A buffer lives from the first statement that touches it to the last, and on to the next SYNC, so that no SYNC is needed only because its
- * bytes are used again; one that is touched within a loop and outside of it lives through all of the loop. It gets the lowest place where
- * nothing lies that lives at the same time. The SYNCs that this goes by are those of buffers that share nothing.
+ * Buffers. A buffer lives from the first statement that touches it to the last, and on to the next SYNC, so that no
+ * SYNC is needed only because its bytes are used again; one that is touched within a loop and outside of it lives
+ * through all of the loop. It gets the lowest place where nothing lies that lives at the same time. The SYNCs that this
+ * goes by are those of buffers that share nothing.
  *
- * Meeting. Walking the statements, the pass keeps what has been touched since the last SYNC. A statement that touches the same bytes (or the
- * same tensor), one of the two writing, gets a SYNC in front, unless both touch a buffer element by element under the same spread: then each
- * thread meets only itself. A loop's body is walked again with what its end leaves behind. */
+ * Meeting. Walking the statements, the pass keeps what has been touched since the last SYNC. A statement that touches
+ * the same bytes (or the same tensor), one of the two writing, gets a SYNC in front, unless both touch a buffer element
+ * by element under the same spread: then each thread meets only itself. A loop's body is walked again with what its end
+ * leaves behind. */
 #include "tile/role_internal.h"
 
 /* ---- what a statement touches ---- */
@@ -14,7 +16,7 @@
 typedef struct touches {
     const role_op *r;
     role_access *out;
-    int count;           /* -1: there are too many */
+    int count;               /* -1: there are too many */
     const tile_shape *shape; /* of what is computed; elements read there are the thread's own. NULL: none is */
 } touches;
 
@@ -53,7 +55,8 @@ int role_accesses(const role_op *r, const role_statement *s, role_access *out) {
     t.shape = NULL;
     touch(&t, s->begin, false);
     touch(&t, s->end, false);
-    for (int i = 0; s->access && i < s->access->rank; i++) touch(&t, s->access->item[i].start, false), touch(&t, s->access->item[i].limit, false);
+    for (int i = 0; s->access && i < s->access->rank; i++)
+        touch(&t, s->access->item[i].start, false), touch(&t, s->access->item[i].limit, false);
     if (s->from >= 0) add_touch(&t, s->from, -1, false, false);
     if (s->kind == ROLE_STORE) add_touch(&t, -1, s->access->param, true, false);
     if (s->to >= 0 && r->variables[s->to].place == ROLE_BUFFER) {
@@ -66,7 +69,7 @@ int role_accesses(const role_op *r, const role_statement *s, role_access *out) {
 /* ---- bytes ---- */
 
 static int64_t element_bytes(const tile_format *t) {
-    if (tile_format_is_block(t)) return 4; /* decoded */
+    if (tile_format_is_block(t)) return 4;                               /* decoded */
     if (t->scalar.kind == TILE_FLOAT && t->scalar.is_unsigned) return 2; /* e8m0 and a zero that it does not have */
     return t->scalar.bits > 8 ? t->scalar.bits / 8 : 1;
 }
@@ -104,7 +107,8 @@ static int next_sync(const role_statement *s, int number, int end) {
 
 static int last_number(const role_statement *s) {
     int last = 0;
-    for (; s; s = s->next) last = (int)max_i64(last, max_i64(s->number, max_i64(last_number(s->body), last_number(s->otherwise))));
+    for (; s; s = s->next)
+        last = (int)max_i64(last, max_i64(s->number, max_i64(last_number(s->body), last_number(s->otherwise))));
     return last;
 }
 
@@ -118,7 +122,8 @@ static bool stretch(role_op *r, const role_statement *s) {
         const int begin = s->number, end = last_number(s->body);
         for (int i = 0; i < r->op.variable_count; i++) {
             role_variable *v = &r->variables[i];
-            const bool meets = v->first && v->first <= end && v->last >= begin, inside = v->first > begin && v->last <= end;
+            const bool meets = v->first && v->first <= end && v->last >= begin,
+                       inside = v->first > begin && v->last <= end;
             if (!meets || inside || (v->first <= begin && v->last >= end)) continue;
             v->first = (int)min_i64(v->first, begin);
             v->last = (int)max_i64(v->last, end);
@@ -185,10 +190,31 @@ static bool conflicts(const role_op *r, const pendings *p, const role_statement 
             if (conflict(r, &p->items[j], &touched[i])) return true;
     return false;
 }
-static bool conflicts_within(const role_op *r, const pendings *p, const role_statement *s) {
-    for (; s; s = s->next)
-        if (conflicts(r, p, s) || conflicts_within(r, p, s->body) || conflicts_within(r, p, s->otherwise)) return true;
+static bool surely_runs(const role_op *r, const role_statement *loop) {
+    int64_t begin[2], end[2];
+    return role_range(r, loop->begin, &begin[0], &begin[1]) && role_range(r, loop->end, &end[0], &end[1]) &&
+           begin[1] < end[0];
+}
+
+/* Whether what p has is met by a statement of the list before a SYNC there is passed. *passed: one surely is. */
+static bool is_met(const role_op *r, const pendings *p, const role_statement *s, bool *passed) {
+    for (; s && !*passed; s = s->next) {
+        bool then = false, otherwise = false;
+        if (s->kind == ROLE_SYNC)
+            *passed = true;
+        else if (conflicts(r, p, s) || is_met(r, p, s->body, &then) || is_met(r, p, s->otherwise, &otherwise))
+            return true;
+        else
+            *passed = then && (s->kind == ROLE_IF ? otherwise : surely_runs(r, s));
+    }
     return false;
+}
+
+static void add_sync(role_lowering *l, role_statement **at, pendings *p) {
+    role_statement *sync = role_new_statement(l, ROLE_SYNC, (*at)->line);
+    sync->next = *at;
+    *at = sync;
+    p->count = 0;
 }
 
 static void meet(role_lowering *l, role_statement **at, pendings *p) {
@@ -199,24 +225,21 @@ static void meet(role_lowering *l, role_statement **at, pendings *p) {
             p->count = 0;
             continue;
         }
+        pendings inside = {0};
+        bool passed = false;
+        if (s->kind == ROLE_FOR) { /* first what its turns need among themselves */
+            meet(l, &s->body, &inside);
+            meet(l, &s->body, &inside);
+        }
         /* What a loop meets from before it is met before it, once. */
-        if (conflicts(l->r, p, s) || (s->kind == ROLE_FOR && conflicts_within(l->r, p, s->body))) {
-            role_statement *sync = role_new_statement(l, ROLE_SYNC, s->line);
-            sync->next = s;
-            *at = sync;
-            at = &sync->next;
-            p->count = 0;
+        if (conflicts(l->r, p, s) || (s->kind == ROLE_FOR && is_met(l->r, p, s->body, &passed))) {
+            add_sync(l, at, p);
+            at = &(*at)->next;
         }
         const int count = own_touches(l->r, s, touched);
         for (int i = 0; i < count; i++) add_pending(l, p, &touched[i]);
-        if (s->kind == ROLE_FOR) {
-            pendings inside = {0};
-            add_all(l, &inside, p);
-            meet(l, &s->body, &inside);
-            add_all(l, &inside, p);
-            meet(l, &s->body, &inside);
-            add_all(l, p, &inside);
-        }
+        if (s->kind == ROLE_FOR && passed && surely_runs(l->r, s)) p->count = 0;
+        add_all(l, p, &inside);
         if (s->kind == ROLE_IF) {
             pendings then = {0}, otherwise = {0};
             add_all(l, &then, p);
@@ -245,7 +268,8 @@ static void pack(role_op *r, int statements) {
                 moved = false;
                 for (int j = 0; j < r->op.variable_count; j++) {
                     const role_variable *o = &r->variables[j];
-                    if (!is_placed(o) || o->first > v->first || (o->first == v->first && j >= i) || o->last < v->first) continue;
+                    if (!is_placed(o) || o->first > v->first || (o->first == v->first && j >= i) || o->last < v->first)
+                        continue;
                     if (v->offset >= o->offset + o->bytes || v->offset + v->bytes <= o->offset) continue;
                     v->offset = (int64_t)align_up((uint64_t)(o->offset + o->bytes), 128);
                     moved = true;
@@ -286,5 +310,7 @@ void role_share(role_lowering *l) {
     if (r->shared_bytes > ROLE_SHARED) pack(r, measure(l, false));
     meet(l, &r->consumer, &again);
     if (r->shared_bytes > ROLE_SHARED)
-        role_unsupported(l, r->source->body ? r->source->body->line : 0, arena_printf(l->memory, "tiles of together %lld bytes of shared memory; there are %d", (long long)r->shared_bytes, ROLE_SHARED));
+        role_unsupported(l, r->source->body ? r->source->body->line : 0,
+                         arena_printf(l->memory, "tiles of together %lld bytes of shared memory; there are %d",
+                                      (long long)r->shared_bytes, ROLE_SHARED));
 }
