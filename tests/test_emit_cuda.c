@@ -165,7 +165,7 @@ static int cuda_setup(void **state) {
         if (!bind_case(&cases[i])) return -1;
         cuda_case *k = &cuda_cases[cuda_case_count];
         *k = (cuda_case){.c = &cases[i], .op = {.op = cases[i].op}};
-        for (int t = 0; t < cases[i].op->tensor_count; t++) k->op.layout[t] = emit_cuda_wish(cases[i].op, t);
+        for (int t = 0; t < cases[i].op->tensor_count; t++) k->op.layout[t] = role_wish(cases[i].op, t);
         text one = {0};
         mt_error error = {0};
         const mt_status status = emit_cuda_one(&one, &k->op, &error);
@@ -282,7 +282,7 @@ static size_t model_ops(emit_cuda_op *out, const char *w, const char *p, int bm)
         c.constants = filled.data;
         assert_true(bind_case(&c));
         out[count] = (emit_cuda_op){.op = c.op};
-        for (int t = 0; t < c.op->tensor_count; t++) out[count].layout[t] = emit_cuda_wish(c.op, t);
+        for (int t = 0; t < c.op->tensor_count; t++) out[count].layout[t] = role_wish(c.op, t);
         count++;
         text_free(&filled);
     }

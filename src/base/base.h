@@ -19,6 +19,9 @@ static inline int64_t min_i64(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t max_i64(int64_t a, int64_t b) { return a > b ? a : b; }
 /* ceil(a / b) for a >= 0, b > 0, without overflow. */
 static inline int64_t ceil_div(int64_t a, int64_t b) { return a / b + (a % b != 0); }
+/* Division towards minus infinity; b is not 0, and not -1 when a is INT64_MIN. */
+static inline int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b != 0 && (a < 0) != (b < 0)); }
+static inline int64_t floor_mod(int64_t a, int64_t b) { return a % b + (a % b != 0 && (a < 0) != (b < 0) ? b : 0); }
 static inline uint64_t align_up(uint64_t n, uint64_t alignment) { return (n + alignment - 1) / alignment * alignment; }
 
 /* error.c ---------------------------------------------------------------------------------------------------------- */
@@ -103,6 +106,10 @@ mt_status file_write_atomic(const char *path, const void *data, size_t size, mt_
 mt_status file_cache_folder(text *out, mt_error *error);
 /* Makes a folder and its parents. */
 mt_status file_make_folders(const char *path, mt_error *error);
+
+/* cpu.c ------------------------------------------------------------------------------------------------------------ */
+
+int cpu_count(void); /* processors that this process may run on; at least 1 */
 
 /* clock.c ---------------------------------------------------------------------------------------------------------- */
 

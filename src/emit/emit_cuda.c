@@ -14,12 +14,6 @@ extern const struct embedded_file emit_files[], program_files[];
 _Static_assert((int)ROLE_WARPS == (int)CUDA_WARPS && (int)ROLE_PAGE == (int)CUDA_PAGE,
                "the lowering and the kernel have one shape");
 
-int64_t emit_cuda_band(const tile_format *f, int64_t columns) { return role_band(f, columns); }
-int64_t emit_cuda_bytes(emit_layout layout, const tile_format *f, int64_t rows, int64_t columns) {
-    return role_layout_bytes(layout, f, rows, columns);
-}
-emit_layout emit_cuda_wish(const tile_op *op, int tensor) { return role_wish(op, tensor); }
-
 void cuda_unsupported(cuda_emit *e, int line, const char *what) {
     if (e->unit->status) return;
     char where[256];

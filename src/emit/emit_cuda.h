@@ -5,21 +5,9 @@
 
 #include "tile/role.h"
 
-/* How a tensor operand lies in device memory: see role_layout. */
-typedef role_layout emit_layout;
-#define EMIT_ROWS  ROLE_ROWS
-#define EMIT_ATOMS ROLE_ATOMS
-#define EMIT_BANDS ROLE_BANDS
-
-/* Columns in a band of a format, for a row of K elements: as many as fit a page; a multiple of the block. */
-int64_t emit_cuda_band(const tile_format *f, int64_t columns);
-/* Bytes of a weight [rows, columns] in a layout, padding included. */
-int64_t emit_cuda_bytes(emit_layout layout, const tile_format *f, int64_t rows, int64_t columns);
-
 typedef struct emit_cuda_op {
     const tile_op *op;
-    emit_layout
-        layout[TILE_PARAMS]; /* by tensor ordinal: given by the machine: what the operands of this op are bound to */
+    role_layout layout[TILE_PARAMS]; /* by tensor ordinal: given by the machine: what the operands of this op are bound to */
 } emit_cuda_op;
 
 typedef struct emit_cuda_info {
@@ -27,10 +15,6 @@ typedef struct emit_cuda_info {
     int64_t scratch_bytes;  /* out: the largest of any op; a multiple of 128 */
     bool loader_reads_live; /* out: some op's pages depend on live values: see role_op */
 } emit_cuda_info;
-
-/* The layout that a weight should have, looking at all ops that use it: a machine asks for each weight operand. It is
- * ATOMS or BANDS for 2-d weights that some op multiplies by (dot), else ROWS. */
-emit_layout emit_cuda_wish(const tile_op *op, int tensor);
 
 /* Writes the unit: program/instruction.h, cuda_abi.h, cuda_prelude.h, cuda_math.h, cuda_dot.h, the ops' code,
  * mt_op_load, mt_op_run, MT_OP_TENSORS, cuda_interpreter.h. MT_E_UNSUPPORTED names the op and the construct that has no

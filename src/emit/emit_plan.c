@@ -113,29 +113,7 @@ bool emit_range(const emit *e, const tile_node *n, int64_t *low, int64_t *high) 
         return n->type->scalar.bits == 64 || (*low >= INT32_MIN && *high <= INT32_MAX);
     case TILE_ELEMENTWISE:
         if (n->type->scalar.kind != TILE_INT || !n->b || !emit_range(e, n->a, &a[0], &a[1]) || !emit_range(e, n->b, &b[0], &b[1])) return false;
-        switch (n->op) {
-        case TILE_ADD: *low = a[0] + b[0], *high = a[1] + b[1]; break;
-        case TILE_SUB: *low = a[0] - b[1], *high = a[1] - b[0]; break;
-        case TILE_MIN: *low = min_i64(a[0], b[0]), *high = min_i64(a[1], b[1]); break;
-        case TILE_MAX: *low = max_i64(a[0], b[0]), *high = max_i64(a[1], b[1]); break;
-        case TILE_MUL:
-            if (a[0] < 0 || b[0] < 0 || (b[1] && a[1] > limit / b[1])) return false;
-            *low = a[0] * b[0], *high = a[1] * b[1];
-            break;
-        case TILE_DIV:
-            if (a[0] < 0 || b[0] <= 0) return false;
-            *low = a[0] / b[1], *high = a[1] / b[0];
-            break;
-        case TILE_CEIL_DIV:
-            if (a[0] < 0 || b[0] <= 0) return false;
-            *low = ceil_div(a[0], b[1]), *high = ceil_div(a[1], b[0]);
-            break;
-        case TILE_MOD:
-            if (a[0] < 0 || b[0] <= 0) return false;
-            *low = 0, *high = min_i64(a[1], b[1] - 1);
-            break;
-        default: return false;
-        }
+        if (!tile_operate_range(n->op, a, b, low, high)) return false;
         break;
     default: return false;
     }

@@ -102,8 +102,6 @@ void graph_free_extents(tile_instance *i) {
     }
 }
 
-static int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b != 0 && (a < 0) != (b < 0)); }
-
 bool graph_scalar(const tile_instance *i, const tile_node *n, int64_t *out) {
     int64_t a, b;
     switch (n->kind) {

@@ -1,17 +1,10 @@
 /* mt_compile: the passes in their order, over a copy of the graph. */
 #include "graph/graph_internal.h"
 
-#include <sched.h>
 #include <stdlib.h>
 
 #include "monotile/program.h"
 #include "sched/sched.h"
-
-static int cpu_count(void) {
-    cpu_set_t set;
-    const int count = sched_getaffinity(0, sizeof set, &set) ? 1 : CPU_COUNT(&set);
-    return count > 0 ? count : 1;
-}
 
 static mt_status dump(const mt_target *t, const mt_graph *g, const char *pass, mt_error *error) {
     if (!t->dump) return MT_OK;

@@ -136,10 +136,6 @@ tile_node *check_fold_cast(check *c, const tile_node *n, const tile_format *type
  * divisor may be 0; shift counts are 0 to 63. */
 bool check_compute(tile_operator op, int64_t a, int64_t b, int64_t *out);
 
-/* Division towards minus infinity; b is not 0, and not -1 when a is INT64_MIN. */
-static inline int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b != 0 && (a < 0) != (b < 0)); }
-static inline int64_t floor_mod(int64_t a, int64_t b) { return a % b + (a % b != 0 && (a < 0) != (b < 0) ? b : 0); }
-
 static inline ast_place check_place(const tile_node *n) { return (ast_place){n->line, n->column}; }
 
 #endif

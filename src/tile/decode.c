@@ -4,8 +4,6 @@
 
 #include <math.h>
 
-static int32_t floor_div(int32_t a, int32_t b) { return a / b - (a % b != 0 && (a < 0) != (b < 0)); }
-
 static format_value operate_i32(tile_operator op, int32_t a, int32_t b) {
     const uint32_t ua = (uint32_t)a, ub = (uint32_t)b;
     switch (op) {
@@ -15,9 +13,9 @@ static format_value operate_i32(tile_operator op, int32_t a, int32_t b) {
     case TILE_ADD: return (format_value){.i = (int32_t)(ua + ub)};
     case TILE_SUB: return (format_value){.i = (int32_t)(ua - ub)};
     case TILE_MUL: return (format_value){.i = (int32_t)(ua * ub)};
-    case TILE_DIV: return (format_value){.i = floor_div(a, b)};
-    case TILE_MOD: return (format_value){.i = a - floor_div(a, b) * b};
-    case TILE_CEIL_DIV: return (format_value){.i = floor_div(a, b) + (a % b != 0)};
+    case TILE_DIV: return (format_value){.i = (int32_t)floor_div(a, b)};
+    case TILE_MOD: return (format_value){.i = (int32_t)floor_mod(a, b)};
+    case TILE_CEIL_DIV: return (format_value){.i = (int32_t)(floor_div(a, b) + (a % b != 0))};
     case TILE_MIN: return (format_value){.i = a < b ? a : b};
     case TILE_MAX: return (format_value){.i = a > b ? a : b};
     case TILE_AND:

@@ -62,8 +62,6 @@ static int64_t ones(int64_t v) {
     return mask;
 }
 
-static int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b != 0 && (a < 0) != (b < 0)); }
-
 static int64_t corner(tile_operator op, int64_t a, int64_t b) {
     switch (op) {
     case TILE_MUL: return a * b;

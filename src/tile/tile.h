@@ -274,6 +274,11 @@ void tile_summarise(const tile_instance *i, const int64_t index[TILE_AXES], tile
 /* Makes an interval absolute by widening it with the live value's range and clipping it to [0, extent). */
 tile_interval tile_interval_absolute(const tile_instance *i, tile_interval v, int64_t extent);
 
+/* ---- ranges (range.c) --------------------------------------------------------------------------------------------- */
+
+/* The range [low, high] of `op` on integers in a[0]..a[1] and b[0]..b[1], each within +-2^60. False: none is known. */
+bool tile_operate_range(tile_operator op, const int64_t a[2], const int64_t b[2], int64_t *low, int64_t *high);
+
 /* ---- printing (print.c) ------------------------------------------------------------------------------------------ */
 
 void tile_print_node(text *out, const tile_op *op, const tile_node *n);   /* one line, in the language's syntax */

@@ -2,7 +2,6 @@
 #include "machine/cpu/cpu.h"
 
 #include <errno.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -11,12 +10,6 @@
 
 enum { SPIN_NS = 10000 }; /* longer costs more than it saves where others want the processors too */
 static const double default_timeout = 10;
-
-int cpu_count(void) {
-    cpu_set_t set;
-    const int count = sched_getaffinity(0, sizeof set, &set) ? 1 : CPU_COUNT(&set);
-    return count > 0 ? count : 1;
-}
 
 /* ---- the machine ---- */
 
@@ -71,20 +64,13 @@ static void unmap_memory(cpu_memory *m) {
     *m = (cpu_memory){0};
 }
 
-/* The tensor of that name; -1, with *error filled, when there is none. */
-static int64_t find_tensor(const cpu_session *s, const char *name, mt_error *error) {
-    const int64_t at = map_get(&s->tensor_names, name, strlen(name));
-    if (at < 0) error_set(error, MT_E_ARGUMENT, name, "the program has no tensor '%s' that can be bound", name);
-    return at;
-}
-
 /* The alignment that a weight's elements need. Blocks and sub-byte elements are read by bytes. */
 static size_t weight_alignment(const tile_format *f) { return f->block == 1 && f->bits > 8 ? (size_t)f->bits / 8 : 1; }
 
 static mt_status session_bind(mt_session *base, const char *name, void *data, size_t bytes, bool weight,
                               mt_error *error) {
     cpu_session *s = (cpu_session *)base;
-    const int64_t at = find_tensor(s, name, error);
+    const int64_t at = machine_names_tensor(&s->names, name, error);
     if (at < 0) return MT_E_ARGUMENT;
     const program_tensor *t = &s->program->tensors[at];
     if (weight && t->role != MT_WEIGHT)
@@ -110,7 +96,7 @@ static mt_status own_memory(cpu_session *s, size_t tensor, mt_error *error) {
 
 static mt_status session_memory(mt_session *base, const char *name, void **data, size_t *bytes, mt_error *error) {
     cpu_session *s = (cpu_session *)base;
-    const int64_t at = find_tensor(s, name, error);
+    const int64_t at = machine_names_tensor(&s->names, name, error);
     if (at < 0) return MT_E_ARGUMENT;
     if (s->program->tensors[at].role == MT_WEIGHT)
         return error_set(error, MT_E_ARGUMENT, name, "weight '%s' is the caller's: there is no memory to hand out",
@@ -124,39 +110,13 @@ static mt_status session_memory(mt_session *base, const char *name, void **data,
 
 static mt_status session_live(mt_session *base, const char *name, int32_t value, mt_error *error) {
     cpu_session *s = (cpu_session *)base;
-    const int64_t at = map_get(&s->live_names, name, strlen(name));
-    if (at < 0) return error_set(error, MT_E_ARGUMENT, name, "the program has no live value '%s'", name);
-    const program_live *l = &s->program->lives[at];
-    if (value < l->least || value > l->most)
-        return error_set(error, MT_E_ARGUMENT, name, "live value '%s' is %d; its range is %d .. %d", name, value,
-                         l->least, l->most);
-    s->stale_lives = s->stale_lives || s->lives[at] != value;
-    s->lives[at] = value;
-    return MT_OK;
+    return machine_names_live(&s->names, s->program, name, value, &s->stale_lives, error);
 }
 
 /* ---- loading ---- */
 
 static mt_status out_of_memory(mt_error *error) {
     return error_set(error, MT_E_MEMORY, NULL, "no memory for a session");
-}
-
-static mt_status load_names(cpu_session *s, mt_error *error) {
-    const mt_program *p = s->program;
-    s->tensors = ARENA_ARRAY(s->memory, p->tensors_count, cpu_memory);
-    s->lives = ARENA_ARRAY(s->memory, p->lives_count, int32_t);
-    if (!s->tensors || !s->lives) return out_of_memory(error);
-    for (size_t i = 0; i < p->tensors_count; i++) {
-        const char *name = program_string(p, p->tensors[i].name);
-        if (p->tensors[i].role != MT_TEMP && !map_put(s->memory, &s->tensor_names, name, strlen(name), (int64_t)i))
-            return out_of_memory(error);
-    }
-    for (size_t i = 0; i < p->lives_count; i++) {
-        const char *name = program_string(p, p->lives[i].name);
-        if (!map_put(s->memory, &s->live_names, name, strlen(name), (int64_t)i)) return out_of_memory(error);
-        s->lives[i] = p->lives[i].least;
-    }
-    return MT_OK;
 }
 
 static mt_status load_slots(cpu_session *s, mt_error *error) {
@@ -274,11 +234,12 @@ static mt_status session_create(mt_session **out, mt_machine *m, const mt_progra
         memset(s->barriers, 0, (p->barriers_count + 1) * sizeof *s->barriers);
         s->handles = ARENA_ARRAY(s->memory, p->ops_count, void *);
         s->entries = ARENA_ARRAY(s->memory, p->ops_count, const cpu_entry *);
-        if (!s->handles || !s->entries) status = out_of_memory(error);
+        s->tensors = ARENA_ARRAY(s->memory, p->tensors_count, cpu_memory);
+        if (!s->handles || !s->entries || !s->tensors) status = out_of_memory(error);
     }
+    if (status == MT_OK) status = machine_names_make(&s->names, s->memory, p, error);
     if (status == MT_OK) status = program_bind(p, s->memory, &s->binding, error);
     if (status == MT_OK) status = cpu_compile(s->binding.ops, p->ops_count, s->handles, s->entries, error);
-    if (status == MT_OK) status = load_names(s, error);
     if (status == MT_OK) status = load_slots(s, error);
     if (status == MT_OK) status = load_nodes(s, error);
     if (status == MT_OK) status = load_placement(s, error);
@@ -323,11 +284,11 @@ static void refresh_tensors(cpu_session *s) {
 static void refresh_lives(cpu_session *s) {
     for (size_t k = 0; k < s->program->nodes_count; k++) {
         cpu_node *n = &s->nodes[k];
-        for (int l = 0; l < n->live_count; l++) n->lives[l] = s->lives[n->live_indices[l]];
+        for (int l = 0; l < n->live_count; l++) n->lives[l] = s->names.values[n->live_indices[l]];
         for (int t = 0; t < n->tensor_count; t++) {
             const program_operand *o = &s->program->operands[n->operands[t]];
             for (int d = 0; d < o->rank; d++)
-                if (o->live[d] >= 0) n->tensors[t].extent[d] = s->lives[o->live[d]];
+                if (o->live[d] >= 0) n->tensors[t].extent[d] = s->names.values[o->live[d]];
         }
     }
     s->stale_lives = false;

@@ -7,7 +7,7 @@
 #include <stdatomic.h>
 
 #include "emit/cpu_abi.h"
-#include "machine/machine.h"
+#include "machine/names.h"
 #include "program/program_internal.h"
 
 enum { CPU_LINE = 64, CPU_MOST_WORKERS = 1024 };
@@ -76,10 +76,9 @@ typedef struct cpu_session {
     program_binding binding;
     void **handles;               /* of the compiled objects, by op */
     const cpu_entry **entries;    /* by op */
-    map tensor_names, live_names;
+    machine_names names;
     cpu_memory *tensors;          /* by tensor; MT_TEMP: inside the slots */
     cpu_memory slots;
-    int32_t *lives;
     cpu_node *nodes;
     bool stale_tensors, stale_lives; /* the nodes' tables do not show what was bound or set last */
 
@@ -109,8 +108,5 @@ mt_status cpu_run(cpu_session *s, mt_error *error);
 mt_status cpu_compile(const tile_op *const *ops, size_t count, void **handles, const cpu_entry **entries,
                       mt_error *error);
 void cpu_unload(void **handles, size_t count); /* handles may be NULL */
-
-/* cpu.c */
-int cpu_count(void); /* processors that this process may run on */
 
 #endif

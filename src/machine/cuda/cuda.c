@@ -99,12 +99,6 @@ static mt_status own_memory(cuda_session *s, size_t tensor, mt_error *error) {
     return cuda_check(cuda_api.cuMemHostGetDevicePointer_v2(&m->device, m->host, 0), name, error, "cannot map pinned memory");
 }
 
-static int64_t find_tensor(const cuda_session *s, const char *name, mt_error *error) {
-    const int64_t at = map_get(&s->tensor_names, name, strlen(name));
-    if (at < 0) error_set(error, MT_E_ARGUMENT, name, "the program has no tensor '%s' that can be bound", name);
-    return at;
-}
-
 static mt_status bind_now(cuda_session *s, size_t at, void *data, mt_error *error) {
     const program_tensor *t = &s->program->tensors[at];
     const char *name = program_string(s->program, t->name);
@@ -130,7 +124,7 @@ static mt_status bind_now(cuda_session *s, size_t at, void *data, mt_error *erro
 
 static mt_status session_bind(mt_session *base, const char *name, void *data, size_t bytes, bool weight, mt_error *error) {
     cuda_session *s = (cuda_session *)base;
-    const int64_t at = find_tensor(s, name, error);
+    const int64_t at = machine_names_tensor(&s->names, name, error);
     if (at < 0) return MT_E_ARGUMENT;
     const program_tensor *t = &s->program->tensors[at];
     if (weight && t->role != MT_WEIGHT) return error_set(error, MT_E_ARGUMENT, name, "tensor '%s' is no weight: bind memory that may be written", name);
@@ -145,7 +139,7 @@ static mt_status session_bind(mt_session *base, const char *name, void *data, si
 
 static mt_status session_memory(mt_session *base, const char *name, void **data, size_t *bytes, mt_error *error) {
     cuda_session *s = (cuda_session *)base;
-    const int64_t at = find_tensor(s, name, error);
+    const int64_t at = machine_names_tensor(&s->names, name, error);
     if (at < 0) return MT_E_ARGUMENT;
     const program_tensor *t = &s->program->tensors[at];
     if (t->role == MT_WEIGHT) return error_set(error, MT_E_ARGUMENT, name, "weight '%s' is the caller's: there is no memory to hand out", name);
@@ -161,32 +155,10 @@ static mt_status session_memory(mt_session *base, const char *name, void **data,
 
 static mt_status session_live(mt_session *base, const char *name, int32_t value, mt_error *error) {
     cuda_session *s = (cuda_session *)base;
-    const int64_t at = map_get(&s->live_names, name, strlen(name));
-    if (at < 0) return error_set(error, MT_E_ARGUMENT, name, "the program has no live value '%s'", name);
-    const program_live *l = &s->program->lives[at];
-    if (value < l->least || value > l->most) return error_set(error, MT_E_ARGUMENT, name, "live value '%s' is %d; its range is %d .. %d", name, value, l->least, l->most);
-    s->lives[at] = value;
-    return MT_OK;
+    return machine_names_live(&s->names, s->program, name, value, NULL, error);
 }
 
 /* ---- loading ---- */
-
-static mt_status load_names(cuda_session *s) {
-    const mt_program *p = s->program;
-    s->tensors = ARENA_ARRAY(s->memory, p->tensors_count, cuda_memory);
-    s->lives = ARENA_ARRAY(s->memory, p->lives_count, int32_t);
-    if (!s->tensors || !s->lives) return MT_E_MEMORY;
-    for (size_t i = 0; i < p->tensors_count; i++) {
-        const char *name = program_string(p, p->tensors[i].name);
-        if (p->tensors[i].role != MT_TEMP && !map_put(s->memory, &s->tensor_names, name, strlen(name), (int64_t)i)) return MT_E_MEMORY;
-    }
-    for (size_t i = 0; i < p->lives_count; i++) {
-        const char *name = program_string(p, p->lives[i].name);
-        if (!map_put(s->memory, &s->live_names, name, strlen(name), (int64_t)i)) return MT_E_MEMORY;
-        s->lives[i] = p->lives[i].least;
-    }
-    return MT_OK;
-}
 
 static void session_destroy(mt_session *base) {
     cuda_session *s = (cuda_session *)base;
@@ -209,7 +181,8 @@ static mt_status session_create(mt_session **out, mt_machine *base, const mt_pro
     s->timeout = 10;
     s->stale = s->broken = true;
     s->memory = arena_new();
-    mt_status status = s->memory && load_names(s) == MT_OK ? MT_OK : error_set(error, MT_E_MEMORY, NULL, "no memory for a session");
+    if (s->memory) s->tensors = ARENA_ARRAY(s->memory, p->tensors_count, cuda_memory);
+    mt_status status = s->tensors ? machine_names_make(&s->names, s->memory, p, error) : error_set(error, MT_E_MEMORY, NULL, "no memory for a session");
     if (status == MT_OK) status = program_bind(p, s->memory, &s->binding, error);
     if (status == MT_OK && (status = enter(s->machine, error)) == MT_OK) {
         status = cuda_check(cuda_api.cuStreamCreate(&s->stream, CUDA_STREAM_NON_BLOCKING), s->machine->device.where, error, "cannot make a stream");
@@ -303,7 +276,7 @@ static mt_status run(cuda_session *s, mt_error *error) {
     if (status == MT_OK && s->launch.next)
         status = cuda_check(cuda_api.cuMemsetD8Async((cuda_address)(uintptr_t)s->launch.next, 0, sizeof(uint32_t), s->stream), where, error, "cannot clear a counter");
     if (status == MT_OK && s->program->lives_count)
-        status = cuda_check(cuda_api.cuMemcpyHtoDAsync_v2(s->tables + s->lives_at, s->lives, s->program->lives_count * sizeof *s->lives, s->stream), where, error, "cannot copy live values");
+        status = cuda_check(cuda_api.cuMemcpyHtoDAsync_v2(s->tables + s->lives_at, s->names.values, s->program->lives_count * sizeof *s->names.values, s->stream), where, error, "cannot copy live values");
     if (status == MT_OK) status = copy_bound(s, false, error);
     if (status != MT_OK) return status;
     s->launch.epoch = ++s->epoch;

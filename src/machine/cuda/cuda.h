@@ -6,7 +6,7 @@
 
 #include "emit/emit_cuda.h"
 #include "machine/cuda/driver.h"
-#include "machine/machine.h"
+#include "machine/names.h"
 #include "program/program_internal.h"
 
 #include "emit/cuda_abi.h"
@@ -15,7 +15,7 @@
 typedef struct cuda_weight {
     const void *host;
     size_t bytes;          /* of the host's */
-    emit_layout layout;
+    role_layout layout;
     cuda_address device;
     int users;
     struct cuda_weight *next;
@@ -50,10 +50,9 @@ typedef struct cuda_session {
     const mt_program *program;
     arena *memory;
     program_binding binding;
-    emit_layout *layouts;  /* by tensor: of weights */
-    map tensor_names, live_names;
+    role_layout *layouts;  /* by tensor: of weights */
+    machine_names names;
     cuda_memory *tensors;  /* by tensor */
-    int32_t *lives;
     bool stale;            /* the operand table does not show what was bound last */
     bool broken;           /* the last run failed: counters must be cleared */
     cuda_module module;
@@ -73,11 +72,11 @@ typedef struct cuda_session {
 /* cuda_weight.c */
 
 /* The weight on the device, re-laid; *out counts one user more. Runs with machine->turn held and the context current. */
-mt_status cuda_weight_get(cuda_machine *m, const program_tensor *t, const tile_format *format, const char *name, emit_layout layout,
+mt_status cuda_weight_get(cuda_machine *m, const program_tensor *t, const tile_format *format, const char *name, role_layout layout,
                           const void *host, cuda_stream stream, cuda_weight **out, mt_error *error);
 void cuda_weight_release(cuda_machine *m, cuda_weight *w);
 /* Writes rows [first, last) of a weight [rows, columns] in a layout; first is a multiple of 8. `to` has the layout's bytes of those rows. */
-void cuda_weight_lay(emit_layout layout, const tile_format *f, int64_t rows, int64_t columns, int64_t first, int64_t last,
+void cuda_weight_lay(role_layout layout, const tile_format *f, int64_t rows, int64_t columns, int64_t first, int64_t last,
                      const void *from, void *to);
 
 /* cuda_load.c: compiles the program's ops and makes the session's tables. */

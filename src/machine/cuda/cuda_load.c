@@ -10,7 +10,7 @@ enum { TABLE_ALIGNMENT = 256, LEAST_PAGES = 3 };
 /* A weight has one layout, whoever uses it: what some op wishes for it. Weights that are used through a part of them stay rows. */
 static mt_status choose_layouts(cuda_session *s, mt_error *error) {
     const mt_program *p = s->program;
-    s->layouts = ARENA_ARRAY(s->memory, p->tensors_count, emit_layout);
+    s->layouts = ARENA_ARRAY(s->memory, p->tensors_count, role_layout);
     bool *whole = ARENA_ARRAY(s->memory, p->tensors_count, bool);
     if (!s->layouts || !whole) return error_set(error, MT_E_MEMORY, NULL, "no memory for a session");
     for (size_t i = 0; i < p->tensors_count; i++) whole[i] = p->tensors[i].role == MT_WEIGHT && p->tensors[i].rank == 2;
@@ -26,8 +26,8 @@ static mt_status choose_layouts(cuda_session *s, mt_error *error) {
         const tile_op *op = s->binding.ops[i->opcode];
         for (int t = 0; t < op->tensor_count; t++) {
             const uint32_t tensor = p->operands[i->tensor[t]].tensor;
-            const emit_layout wish = whole[tensor] ? emit_cuda_wish(op, t) : EMIT_ROWS;
-            if (wish != EMIT_ROWS) s->layouts[tensor] = wish;
+            const role_layout wish = whole[tensor] ? role_wish(op, t) : ROLE_ROWS;
+            if (wish != ROLE_ROWS) s->layouts[tensor] = wish;
         }
     }
     return MT_OK;
@@ -44,7 +44,7 @@ static mt_status op_layouts(cuda_session *s, emit_cuda_op *ops, mt_error *error)
         if (i->opcode == PROGRAM_JOIN) continue;
         emit_cuda_op *o = &ops[i->opcode];
         for (int t = 0; t < o->op->tensor_count; t++) {
-            const emit_layout layout = s->layouts[p->operands[i->tensor[t]].tensor];
+            const role_layout layout = s->layouts[p->operands[i->tensor[t]].tensor];
             if (seen[i->opcode] && o->layout[t] != layout)
                 return error_set(error, MT_E_UNSUPPORTED, program_string(p, p->nodes[n].name),
                                  "op '%s' is used with a weight in two layouts (whole here, a part there): there is no code for that yet", o->op->name);
