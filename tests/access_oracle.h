@@ -61,31 +61,57 @@ static inline int64_t down(int64_t a, int64_t b) {
 static inline int64_t compute(tile_operator op, int64_t a, int64_t b, int bits) {
     const uint64_t x = (uint64_t)a, y = (uint64_t)b;
     switch (op) {
-    case TILE_NEG: return (int64_t)(0 - x);
-    case TILE_NOT: return !a;
-    case TILE_ABS: return a < 0 ? (int64_t)(0 - x) : a;
-    case TILE_ADD: return (int64_t)(x + y);
-    case TILE_SUB: return (int64_t)(x - y);
-    case TILE_MUL: return (int64_t)(x * y);
-    case TILE_DIV: return down(a, b);
-    case TILE_MOD: return (int64_t)(x - (uint64_t)down(a, b) * y);
-    case TILE_CEIL_DIV: return (int64_t)(0 - (uint64_t)down((int64_t)(0 - x), b));
-    case TILE_MIN: return a < b ? a : b;
-    case TILE_MAX: return a > b ? a : b;
-    case TILE_AND: return a && b;
-    case TILE_OR: return a || b;
-    case TILE_BIT_AND: return a & b;
-    case TILE_BIT_OR: return a | b;
-    case TILE_BIT_XOR: return a ^ b;
-    case TILE_SHL: return b < 0 || b >= bits ? 0 : (int64_t)(x << b);
-    case TILE_SHR: return b < 0 || b >= bits ? 0 : a >> b;
-    case TILE_EQ: return a == b;
-    case TILE_NE: return a != b;
-    case TILE_LT: return a < b;
-    case TILE_LE: return a <= b;
-    case TILE_GT: return a > b;
-    case TILE_GE: return a >= b;
-    default: fail_msg("operator %d", op); return 0;
+    case TILE_NEG:
+        return (int64_t)(0 - x);
+    case TILE_NOT:
+        return !a;
+    case TILE_ABS:
+        return a < 0 ? (int64_t)(0 - x) : a;
+    case TILE_ADD:
+        return (int64_t)(x + y);
+    case TILE_SUB:
+        return (int64_t)(x - y);
+    case TILE_MUL:
+        return (int64_t)(x * y);
+    case TILE_DIV:
+        return down(a, b);
+    case TILE_MOD:
+        return (int64_t)(x - (uint64_t)down(a, b) * y);
+    case TILE_CEIL_DIV:
+        return (int64_t)(0 - (uint64_t)down((int64_t)(0 - x), b));
+    case TILE_MIN:
+        return a < b ? a : b;
+    case TILE_MAX:
+        return a > b ? a : b;
+    case TILE_AND:
+        return a && b;
+    case TILE_OR:
+        return a || b;
+    case TILE_BIT_AND:
+        return a & b;
+    case TILE_BIT_OR:
+        return a | b;
+    case TILE_BIT_XOR:
+        return a ^ b;
+    case TILE_SHL:
+        return b < 0 || b >= bits ? 0 : (int64_t)(x << b);
+    case TILE_SHR:
+        return b < 0 || b >= bits ? 0 : a >> b;
+    case TILE_EQ:
+        return a == b;
+    case TILE_NE:
+        return a != b;
+    case TILE_LT:
+        return a < b;
+    case TILE_LE:
+        return a <= b;
+    case TILE_GT:
+        return a > b;
+    case TILE_GE:
+        return a >= b;
+    default:
+        fail_msg("operator %d", op);
+        return 0;
     }
 }
 
@@ -158,17 +184,31 @@ static inline int64_t *eval(world *w, const tile_node *n) {
     int64_t *out = ARENA_ARRAY(w->memory, (size_t)count, int64_t);
     const bool float_operands = n->a && is_float(n->a->type);
     switch (n->kind) {
-    case TILE_CONST: out[0] = is_float(n->type) ? 0 : n->value.i; break;
-    case TILE_GRID: out[0] = w->index[n->index]; break;
-    case TILE_LOOP: out[0] = w->loops[n->index]; break;
+    case TILE_CONST:
+        out[0] = is_float(n->type) ? 0 : n->value.i;
+        break;
+    case TILE_GRID:
+        out[0] = w->index[n->index];
+        break;
+    case TILE_LOOP:
+        out[0] = w->loops[n->index];
+        break;
     case TILE_EXTENT:
         out[0] = w->instance->tensor[w->op->params[w->op->extent_source[n->index].param].ordinal]
                      .extent[w->op->extent_source[n->index].dimension];
         break;
-    case TILE_LIVE: out[0] = w->live[w->op->params[n->index].ordinal]; break;
-    case TILE_ARG: out[0] = is_float(n->type) ? 0 : w->instance->arg[w->op->params[n->index].ordinal].i; break;
-    case TILE_VAR: memcpy(out, w->variables[n->index], (size_t)count * sizeof *out); break;
-    case TILE_LOAD: touch(w, n->access, &w->reads[w->op->params[n->access->param].ordinal], &out, &n->shape); break;
+    case TILE_LIVE:
+        out[0] = w->live[w->op->params[n->index].ordinal];
+        break;
+    case TILE_ARG:
+        out[0] = is_float(n->type) ? 0 : w->instance->arg[w->op->params[n->index].ordinal].i;
+        break;
+    case TILE_VAR:
+        memcpy(out, w->variables[n->index], (size_t)count * sizeof *out);
+        break;
+    case TILE_LOAD:
+        touch(w, n->access, &w->reads[w->op->params[n->access->param].ordinal], &out, &n->shape);
+        break;
     case TILE_ELEMENTWISE:
         for (int64_t i = 0; i < count; i++) {
             if (float_operands)
@@ -208,14 +248,18 @@ static inline int64_t *eval(world *w, const tile_node *n) {
         if (float_operands) w->flops += tile_shape_count(&n->a->shape);
         break;
     }
-    case TILE_DOT: w->flops += 2 * n->shape.extent[0] * n->shape.extent[1] * n->a->shape.extent[1]; break;
+    case TILE_DOT:
+        w->flops += 2 * n->shape.extent[0] * n->shape.extent[1] * n->a->shape.extent[1];
+        break;
     case TILE_TRANSPOSE: {
         const int64_t rows = n->shape.extent[n->shape.rank - 2], columns = n->shape.extent[n->shape.rank - 1];
         for (int64_t i = 0; i < count; i++)
             out[i] = a[i / (rows * columns) * rows * columns + i % columns * rows + i / columns % rows];
         break;
     }
-    case TILE_RESHAPE: memcpy(out, a, (size_t)count * sizeof *out); break;
+    case TILE_RESHAPE:
+        memcpy(out, a, (size_t)count * sizeof *out);
+        break;
     case TILE_BROADCAST:
         for (int64_t i = 0; i < count; i++) out[i] = a[source(&n->a->shape, &n->shape, i)];
         break;
@@ -249,7 +293,8 @@ static inline int64_t *eval(world *w, const tile_node *n) {
     case TILE_IOTA:
         for (int64_t i = 0; i < count; i++) out[i] = i;
         break;
-    default: fail_msg("node kind %d", n->kind);
+    default:
+        fail_msg("node kind %d", n->kind);
     }
     return out;
 }
@@ -257,7 +302,9 @@ static inline int64_t *eval(world *w, const tile_node *n) {
 static inline void run(world *w, const tile_statement *s) {
     for (; s; s = s->next) {
         switch (s->kind) {
-        case TILE_ASSIGN: w->variables[s->index] = eval(w, s->value); break;
+        case TILE_ASSIGN:
+            w->variables[s->index] = eval(w, s->value);
+            break;
         case TILE_STORE: {
             const int ordinal = w->op->params[s->access->param].ordinal;
             eval(w, s->value);
@@ -274,7 +321,9 @@ static inline void run(world *w, const tile_statement *s) {
             }
             break;
         }
-        case TILE_IF: run(w, scalar(w, s->value) ? s->body : s->otherwise); break;
+        case TILE_IF:
+            run(w, scalar(w, s->value) ? s->body : s->otherwise);
+            break;
         }
     }
 }

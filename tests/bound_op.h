@@ -112,11 +112,21 @@ static inline void check_node(seen *s, const tile_node *n) {
     for (int i = 0; i < n->count; i++) check_node(s, n->list[i]);
     const tile_op *op = s->op;
     switch (n->kind) {
-    case TILE_CONST: assert_int_equal(n->shape.rank, 0); break;
-    case TILE_GRID: assert_true(is(n->type, "i64") && n->index < op->axis_total); break;
-    case TILE_LOOP: assert_true(is(n->type, "i64") && n->index < op->loop_count); break;
-    case TILE_EXTENT: assert_true(is(n->type, "i64") && n->index < op->extent_count); break;
-    case TILE_LIVE: assert_true(is(n->type, "i64") && op->params[n->index].kind == TILE_PARAM_LIVE); break;
+    case TILE_CONST:
+        assert_int_equal(n->shape.rank, 0);
+        break;
+    case TILE_GRID:
+        assert_true(is(n->type, "i64") && n->index < op->axis_total);
+        break;
+    case TILE_LOOP:
+        assert_true(is(n->type, "i64") && n->index < op->loop_count);
+        break;
+    case TILE_EXTENT:
+        assert_true(is(n->type, "i64") && n->index < op->extent_count);
+        break;
+    case TILE_LIVE:
+        assert_true(is(n->type, "i64") && op->params[n->index].kind == TILE_PARAM_LIVE);
+        break;
     case TILE_ARG:
         assert_int_equal(op->params[n->index].kind, TILE_PARAM_ARG);
         assert_string_equal(n->type->name, is(op->params[n->index].type, "f32") ? "f32" : "i64");
@@ -183,7 +193,9 @@ static inline void check_node(seen *s, const tile_node *n) {
         assert_int_equal(n->shape.extent[n->shape.rank - 1], n->a->shape.extent[n->shape.rank - 2]);
         assert_int_equal(n->shape.extent[n->shape.rank - 2], n->a->shape.extent[n->shape.rank - 1]);
         break;
-    case TILE_RESHAPE: assert_int_equal(count, tile_shape_count(&n->a->shape)); break;
+    case TILE_RESHAPE:
+        assert_int_equal(count, tile_shape_count(&n->a->shape));
+        break;
     case TILE_BROADCAST:
         assert_ptr_equal(n->type, n->a->type);
         assert_fits(&n->a->shape, &n->shape);
@@ -194,9 +206,14 @@ static inline void check_node(seen *s, const tile_node *n) {
         assert_int_equal(sum, n->shape.extent[n->index]);
         break;
     }
-    case TILE_PART: check_access(s, n->access, &n->shape, &n->a->shape); break;
-    case TILE_IOTA: assert_true(is(n->type, "i32") && n->shape.rank == 1); break;
-    default: fail_msg("kind %d does not belong into a program", n->kind);
+    case TILE_PART:
+        check_access(s, n->access, &n->shape, &n->a->shape);
+        break;
+    case TILE_IOTA:
+        assert_true(is(n->type, "i32") && n->shape.rank == 1);
+        break;
+    default:
+        fail_msg("kind %d does not belong into a program", n->kind);
     }
 }
 
@@ -319,7 +336,7 @@ static inline void check_twice(const tile_op *op) {
 #define HEAD                                                                                                           \
     "tile t[N = 8, T = bf16, W = q8_0](x: in f32[M, N], h: in T[M, N], ids: in i32[M], w: in W[N, 64], "               \
     "g: inout f32[M, N], gh: inout T[M, N], y: out f32[M, N], yi: out i32[M], u: in u8[M, N], big: in f64[M, N], "     \
-    "e: arg f32, n: arg i32, pos: live i32, l: in i64[M], s8: in i8[M, N], m3: in f32[M, 4, N]) "                     \
+    "e: arg f32, n: arg i32, pos: live i32, l: in i64[M], s8: in i8[M, N], m3: in f32[M, 4, N]) "                      \
     "over (m in M, k in 4) {\n"
 
 static inline const tile_op *bind_body(arena *a, const char *body) {

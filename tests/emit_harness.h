@@ -1,8 +1,9 @@
 /* Runs emitted code and the interpreter on the same data and compares.
  *
- * The programs of all cases are emitted into one unit, which is compiled once, without a warning; a smaller unit, of the cases where
- * the machine's vectors show, is compiled for other targets, too. Tensors end where unreadable memory begins, so that an access too far crashes; their rows are padded, outputs hold random bytes, scratch memory
- * holds NaN. */
+ * The programs of all cases are emitted into one unit, which is compiled once, without a warning; a smaller unit, of
+ * the cases where the machine's vectors show, is compiled for other targets, too. Tensors end where unreadable memory
+ * begins, so that an access too far crashes; their rows are padded, outputs hold random bytes, scratch memory holds
+ * NaN. */
 #ifndef EMIT_HARNESS_H
 #define EMIT_HARNESS_H
 
@@ -28,15 +29,15 @@ typedef enum fill {
 
 typedef struct test_case {
     char name[96];
-    char *source;             /* owned */
-    const char *constants;    /* "N=8 T=bf16" */
-    const char *tensors;      /* "x 4 8; ids 6 in -2 9; y 4 8": in the order of the parameters, with how it is filled */
+    char *source;          /* owned */
+    const char *constants; /* "N=8 T=bf16" */
+    const char *tensors;   /* "x 4 8; ids 6 in -2 9; y 4 8": in the order of the parameters, with how it is filled */
     int32_t lives[4];
     double args[4];
-    double tolerance;         /* relative, absolute below 1; 0: the same bits (NaN is NaN) */
+    double tolerance; /* relative, absolute below 1; 0: the same bits (NaN is NaN) */
     const tile_op *op;
-    int entry;                /* the op's number in the large unit; cases may share one */
-    int small_entry;          /* and in the small one; -1: it is not there */
+    int entry;       /* the op's number in the large unit; cases may share one */
+    int small_entry; /* and in the small one; -1: it is not there */
 } test_case;
 
 static test_case cases[CASES];
@@ -56,15 +57,24 @@ static inline double random_number(void) { return (double)(random_bits() >> 11) 
 
 static inline double random_special(void) {
     switch (random_bits() % 12) {
-    case 0: return (double)NAN;
-    case 1: return (double)INFINITY;
-    case 2: return -(double)INFINITY;
-    case 3: return 0;
-    case 4: return -0.0;
-    case 5: return ldexp(random_number() - 0.5, (int)(random_bits() % 300) - 150);
-    case 6: return (random_number() - 0.5) * 1e10;
-    case 7: return rint((random_number() - 0.5) * 600) + 0.5;
-    default: return (random_number() - 0.5) * 8;
+    case 0:
+        return (double)NAN;
+    case 1:
+        return (double)INFINITY;
+    case 2:
+        return -(double)INFINITY;
+    case 3:
+        return 0;
+    case 4:
+        return -0.0;
+    case 5:
+        return ldexp(random_number() - 0.5, (int)(random_bits() % 300) - 150);
+    case 6:
+        return (random_number() - 0.5) * 1e10;
+    case 7:
+        return rint((random_number() - 0.5) * 600) + 0.5;
+    default:
+        return (random_number() - 0.5) * 8;
     }
 }
 
@@ -73,7 +83,7 @@ static inline double random_special(void) {
 typedef struct test_tensor {
     const tile_param *param;
     cpu_tensor view;
-    uint8_t *memory;   /* bytes in front of the data, then the data, then a page that cannot be touched */
+    uint8_t *memory; /* bytes in front of the data, then the data, then a page that cannot be touched */
     size_t size, before, mapped;
     uint8_t *base;
 } test_tensor;
@@ -97,7 +107,8 @@ static inline void fill_block(const tile_format *f, uint8_t *block) {
         const tile_scalar t = field->type->scalar;
         if (t.kind != TILE_FLOAT || t.bits < 8) continue;
         for (int e = 0; e < field->count; e++) {
-            const uint64_t code = t.is_unsigned ? 122 + random_bits() % 6 : tile_scalar_encode(t, (random_number() - 0.3) * 0.1);
+            const uint64_t code =
+                t.is_unsigned ? 122 + random_bits() % 6 : tile_scalar_encode(t, (random_number() - 0.3) * 0.1);
             memcpy(block + (field->bit_offset + e * t.bits) / 8, &code, t.bits / 8);
         }
     }
@@ -105,13 +116,17 @@ static inline void fill_block(const tile_format *f, uint8_t *block) {
 
 static inline cell random_cell(const tile_format *f, fill how, int64_t low, int64_t high, int64_t i) {
     const tile_scalar t = f->scalar;
-    if (how == FILL_WHOLE && cell_is_float(f)) return (cell){.f = (double)(low + (int64_t)(random_bits() % (uint64_t)(high - low + 1)))};
-    if (how == FILL_RANGE || how == FILL_WHOLE) return cell_is_float(f) ? (cell){.f = (double)low + random_number() * (double)(high - low)} : (cell){.i = low + (int64_t)(random_bits() % (uint64_t)(high - low + 1))};
+    if (how == FILL_WHOLE && cell_is_float(f))
+        return (cell){.f = (double)(low + (int64_t)(random_bits() % (uint64_t)(high - low + 1)))};
+    if (how == FILL_RANGE || how == FILL_WHOLE)
+        return cell_is_float(f) ? (cell){.f = (double)low + random_number() * (double)(high - low)}
+                                : (cell){.i = low + (int64_t)(random_bits() % (uint64_t)(high - low + 1))};
     if (t.kind == TILE_FLOAT) return (cell){.f = how == FILL_SPECIAL ? random_special() : (random_number() - 0.5) * 4};
     (void)i;
     if (t.kind == TILE_BOOL) return (cell){.i = (int64_t)(random_bits() & 1)};
     if (t.bits == 64) return (cell){.i = (int64_t)random_bits() >> (random_bits() % 60)};
-    return (cell){.i = (int64_t)tile_scalar_decode(t, t.bits == 32 ? random_bits() >> (random_bits() % 30) : random_bits())};
+    return (cell){
+        .i = (int64_t)tile_scalar_decode(t, t.bits == 32 ? random_bits() >> (random_bits() % 30) : random_bits())};
 }
 
 static inline void tensor_fill(test_tensor *t, fill how, int64_t low, int64_t high) {
@@ -120,13 +135,15 @@ static inline void tensor_fill(test_tensor *t, fill how, int64_t low, int64_t hi
     if (t->param->kind == TILE_OUT) return;
     uint8_t *data = t->view.data;
     if (tile_format_is_block(f)) {
-        for (size_t b = 0; b + (size_t)f->bits / 8 <= t->size - BEFORE; b += (size_t)f->bits / 8) fill_block(f, data + b);
+        for (size_t b = 0; b + (size_t)f->bits / 8 <= t->size - BEFORE; b += (size_t)f->bits / 8)
+            fill_block(f, data + b);
         return;
     }
     const int64_t count = (int64_t)(t->size - BEFORE) * 8 / f->bits;
     for (int64_t i = 0; i < count; i++) {
         if (how == FILL_BITS) continue;
-        if (how != FILL_CODES) store_cell(f, data, i, random_cell(f, how, low, high, i));
+        if (how != FILL_CODES)
+            store_cell(f, data, i, random_cell(f, how, low, high, i));
         else if (f->bits < 8) {
             const double v = tile_scalar_decode(f->scalar, (uint64_t)i);
             tile_format_set(f, data, i, v);
@@ -151,9 +168,12 @@ static inline int tensors_make(const test_case *c, test_tensor *tensors) {
         int64_t low = 0, high = 0;
         int rank = 0;
         while ((word = strtok_r(NULL, " ", &inner))) {
-            if (!strcmp(word, "codes")) how = FILL_CODES;
-            else if (!strcmp(word, "bits")) how = FILL_BITS;
-            else if (!strcmp(word, "special")) how = FILL_SPECIAL;
+            if (!strcmp(word, "codes"))
+                how = FILL_CODES;
+            else if (!strcmp(word, "bits"))
+                how = FILL_BITS;
+            else if (!strcmp(word, "special"))
+                how = FILL_SPECIAL;
             else if (!strcmp(word, "in") || !strcmp(word, "whole")) {
                 how = *word == 'i' ? FILL_RANGE : FILL_WHOLE;
                 low = atoll(strtok_r(NULL, " ", &inner));
@@ -191,7 +211,8 @@ static inline void tensors_free(test_tensor *t, int count) {
 
 /* ---- building ---- */
 
-static inline test_case *add_case(const char *name, const char *source, const char *constants, const char *tensors, double tolerance) {
+static inline test_case *add_case(const char *name, const char *source, const char *constants, const char *tensors,
+                                  double tolerance) {
     if (case_count == CASES) abort();
     test_case *c = &cases[case_count++];
     snprintf(c->name, sizeof c->name, "%s", name);
@@ -251,8 +272,10 @@ typedef struct target {
 static inline pid_t start_compiler(const target *t, const char *source, const char *object) {
     char command[4096];
     int n = snprintf(command, sizeof command, "exec %s", t->compiler);
-    for (int i = 0; emit_c_flags[i]; i++) n += snprintf(command + n, sizeof command - (size_t)n, " %s", emit_c_flags[i]);
-    snprintf(command + n, sizeof command - (size_t)n, " %s -Wall -Werror -shared -o %s %s -lm", t->flags, object, source);
+    for (int i = 0; emit_c_flags[i]; i++)
+        n += snprintf(command + n, sizeof command - (size_t)n, " %s", emit_c_flags[i]);
+    snprintf(command + n, sizeof command - (size_t)n, " %s -Wall -Werror -shared -o %s %s -lm", t->flags, object,
+             source);
     const pid_t process = fork();
     if (process == 0) {
         execl("/bin/sh", "sh", "-c", command, (char *)NULL);
@@ -286,7 +309,8 @@ static inline bool compile_targets(target *targets, int count, const char *folde
 static inline bool write_unit(const char *path, const tile_op *const *ops, int count, const char *keep) {
     text source = {0};
     mt_error error = {0};
-    bool good = !emit_c(&source, ops, (size_t)count, &error) && !file_write_atomic(path, source.data, source.length, &error);
+    bool good =
+        !emit_c(&source, ops, (size_t)count, &error) && !file_write_atomic(path, source.data, source.length, &error);
     if (!good) fprintf(stderr, "%s: %s\n", error.where, error.message);
     if (good && keep) file_write_atomic(keep, source.data, source.length, NULL);
     text_free(&source);
@@ -304,7 +328,8 @@ static inline bool build_cases(target *targets, int target_count, const char *sm
         test_case *c = &cases[i], *same = NULL;
         for (int j = 0; j < i && !same; j++)
             if (!strcmp(cases[j].source, c->source) && !strcmp(cases[j].constants, c->constants)) same = &cases[j];
-        if (same) c->op = same->op, c->entry = same->entry, c->small_entry = same->small_entry;
+        if (same)
+            c->op = same->op, c->entry = same->entry, c->small_entry = same->small_entry;
         else if (bind_case(c)) {
             ops[c->entry = count++] = c->op;
             c->small_entry = starts_with(c, small_words) ? small_count++ : -1;
@@ -314,7 +339,8 @@ static inline bool build_cases(target *targets, int target_count, const char *sm
     }
     snprintf(large_path, sizeof large_path, "%s/large.c", folder);
     snprintf(small_path, sizeof small_path, "%s/small.c", folder);
-    good = good && write_unit(large_path, ops, count, getenv("EMIT_KEEP")) && write_unit(small_path, small, small_count, NULL);
+    good = good && write_unit(large_path, ops, count, getenv("EMIT_KEEP")) &&
+           write_unit(small_path, small, small_count, NULL);
     good = good && compile_targets(targets, target_count, folder, (const char *const[]){large_path, small_path});
     unlink(large_path);
     unlink(small_path);
@@ -344,8 +370,10 @@ static inline void arguments_of(const test_case *c, cpu_arg *args) {
     for (int i = 0; i < c->op->param_count; i++) {
         const tile_param *q = &c->op->params[i];
         if (q->kind != TILE_PARAM_ARG) continue;
-        if (q->type->scalar.kind == TILE_FLOAT) args[q->ordinal].f = (float)c->args[q->ordinal];
-        else args[q->ordinal].i = (int32_t)c->args[q->ordinal];
+        if (q->type->scalar.kind == TILE_FLOAT)
+            args[q->ordinal].f = (float)c->args[q->ordinal];
+        else
+            args[q->ordinal].i = (int32_t)c->args[q->ordinal];
     }
 }
 
@@ -400,16 +428,21 @@ static inline bool is_close(double a, double b, double tolerance) {
 static inline bool differs(const test_tensor *a, const test_tensor *b, double tolerance, char *what, size_t size) {
     const tile_format *f = a->param->type;
     for (int i = 0; i < BEFORE; i++)
-        if (a->memory[i] != b->memory[i]) return snprintf(what, size, "%s: a byte %d in front of it", a->param->name, BEFORE - i), true;
+        if (a->memory[i] != b->memory[i])
+            return snprintf(what, size, "%s: a byte %d in front of it", a->param->name, BEFORE - i), true;
     if (tile_format_is_block(f)) return memcmp(a->memory, b->memory, a->size) != 0;
-    if (f->scalar.kind == TILE_FLOAT && f->bits < 32 && tolerance > 0) tolerance = fmax(tolerance, ldexp(1.01, -f->scalar.mantissa));
+    if (f->scalar.kind == TILE_FLOAT && f->bits < 32 && tolerance > 0)
+        tolerance = fmax(tolerance, ldexp(1.01, -f->scalar.mantissa));
     const int64_t count = (int64_t)(a->size - BEFORE) * 8 / f->bits;
     for (int64_t i = 0; i < count; i++) {
         const cell x = load_cell(f, a->view.data, i, NULL), y = load_cell(f, b->view.data, i, NULL);
         const bool same = cell_is_float(f) ? is_close(x.f, y.f, tolerance) : x.i == y.i;
         if (same) continue;
-        if (cell_is_float(f)) snprintf(what, size, "%s, element %lld: %.9g, expected %.9g", a->param->name, (long long)i, x.f, y.f);
-        else snprintf(what, size, "%s, element %lld: %lld, expected %lld", a->param->name, (long long)i, (long long)x.i, (long long)y.i);
+        if (cell_is_float(f))
+            snprintf(what, size, "%s, element %lld: %.9g, expected %.9g", a->param->name, (long long)i, x.f, y.f);
+        else
+            snprintf(what, size, "%s, element %lld: %lld, expected %lld", a->param->name, (long long)i, (long long)x.i,
+                     (long long)y.i);
         return true;
     }
     return false;

@@ -1,5 +1,5 @@
-/* Random tile programs whose results are exact, so that any order of sums gives the same numbers: all values are small integers, and
- * what could grow is clamped. */
+/* Random tile programs whose results are exact, so that any order of sums gives the same numbers: all values are small
+ * integers, and what could grow is clamped. */
 #ifndef EMIT_RANDOM_H
 #define EMIT_RANDOM_H
 
@@ -10,7 +10,10 @@ enum { PARAMS = 12 };
 typedef struct random_program {
     text params, tensors, body;
     int param_count, name_count;
-    struct { tile_shape shape; char name[8]; } variables[32]; /* f32, in scope */
+    struct {
+        tile_shape shape;
+        char name[8];
+    } variables[32]; /* f32, in scope */
     int variable_count;
     int budget; /* of nodes */
     bool in_loop;
@@ -40,10 +43,12 @@ static inline void random_f32(random_program *p, text *out, const tile_shape *s,
 
 /* A slice of a new tensor, partly out of range; as f32. */
 static inline void random_load(random_program *p, text *out, const tile_shape *s) {
-    static const char *const types[] = {"f32", "f32", "bf16", "f16", "i8", "u4", "i5", "e4m3", "f64", "i32", "q8_x", "u3", "q16_x"};
+    static const char *const types[] = {"f32",  "f32", "bf16", "f16",  "i8", "u4",   "i5",
+                                        "e4m3", "f64", "i32",  "q8_x", "u3", "q16_x"};
     const char *type = types[random_below(COUNT_OF(types))];
     if (p->param_count >= PARAMS) { /* no more tensors: numbers that differ */
-        if (s->rank == 0) text_printf(out, "%d.0", random_below(7) - 3);
+        if (s->rank == 0)
+            text_printf(out, "%d.0", random_below(7) - 3);
         else {
             text_printf(out, "f32((reshape(iota(%lld), ", (long long)tile_shape_count(s));
             shape_text(out, s, ", ");
@@ -54,12 +59,15 @@ static inline void random_load(random_program *p, text *out, const tile_shape *s
     const int elements = type[0] != 'q' ? 1 : type[1] == '8' ? 8 : 16;
     const bool block = elements > 1 && s->rank && s->extent[s->rank - 1] % elements == 0;
     if (!block && elements > 1) type = "f32";
-    const int n = p->param_count++, point = s->rank < TILE_RANK && random_below(3) == 0 ? random_below(s->rank + (block ? 0 : 1)) : -1;
+    const int n = p->param_count++,
+              point = s->rank < TILE_RANK && random_below(3) == 0 ? random_below(s->rank + (block ? 0 : 1)) : -1;
     const int gather = s->rank && !block && random_below(5) == 0 ? random_below(s->rank) : -1;
     text_printf(&p->params, "x%d: in %s[", n, type);
     text_printf(&p->tensors, "x%d", n);
-    if (strcmp(type, "f32") || random_below(2)) text_printf(out, "f32(x%d[", n);
-    else text_printf(out, "(x%d[", n);
+    if (strcmp(type, "f32") || random_below(2))
+        text_printf(out, "f32(x%d[", n);
+    else
+        text_printf(out, "(x%d[", n);
     const int rank = s->rank + (point >= 0);
     for (int d = 0, t = 0; d < rank; d++) {
         const char *comma = d ? ", " : "";
@@ -70,12 +78,18 @@ static inline void random_load(random_program *p, text *out, const tile_shape *s
             continue;
         }
         const bool blocks = block && d == rank - 1;
-        const int64_t size = s->extent[t], room = blocks ? size + elements * random_below(3) : max_i64(1, size + random_below(7) - 2);
+        const int64_t size = s->extent[t],
+                      room = blocks ? size + elements * random_below(3) : max_i64(1, size + random_below(7) - 2);
         text_printf(&p->params, "%s%lld", comma, (long long)room);
         text_printf(&p->tensors, " %lld", (long long)room);
-        if (t == gather) text_printf(out, "%s(iota(%lld) * 3 + %d) %% %lld - 1", comma, (long long)size, random_below(5), (long long)room + 2);
-        else if (room == size && random_below(2)) text_printf(out, "%s:", comma);
-        else text_printf(out, "%s%d : +%lld", comma, blocks ? elements * (random_below(3) - 1) : random_below(5) - 2, (long long)size);
+        if (t == gather)
+            text_printf(out, "%s(iota(%lld) * 3 + %d) %% %lld - 1", comma, (long long)size, random_below(5),
+                        (long long)room + 2);
+        else if (room == size && random_below(2))
+            text_printf(out, "%s:", comma);
+        else
+            text_printf(out, "%s%d : +%lld", comma, blocks ? elements * (random_below(3) - 1) : random_below(5) - 2,
+                        (long long)size);
         t++;
     }
     if (rank == 0) text_printf(&p->params, "1"), text_printf(&p->tensors, " 1"), text_printf(out, "0");
@@ -139,7 +153,8 @@ static inline void random_f32(random_program *p, text *out, const tile_shape *s,
             return;
         }
         random_load(p, out, s);
-    } else if (choice == 2) random_load(p, out, s);
+    } else if (choice == 2)
+        random_load(p, out, s);
     else if (choice <= 4) {
         n = narrower(s);
         text_string(out, "max(min(");
@@ -205,10 +220,12 @@ static inline void random_f32(random_program *p, text *out, const tile_shape *s,
         text_string(out, "(");
         random_f32(p, out, &n, depth + 1);
         text_string(out, ")[");
-        for (int d = 0; d < s->rank; d++) text_printf(out, d == axis ? "%s%d : +%lld" : "%s:", d ? ", " : "", before, (long long)s->extent[d]);
+        for (int d = 0; d < s->rank; d++)
+            text_printf(out, d == axis ? "%s%d : +%lld" : "%s:", d ? ", " : "", before, (long long)s->extent[d]);
         text_string(out, "]");
     } else if (choice == 14 && s->rank == 2) {
-        const tile_shape a = {2, {s->extent[0], random_extent()}}, b = {2, {a.extent[1], s->extent[1]}}, bt = {2, {s->extent[1], a.extent[1]}};
+        const tile_shape a = {2, {s->extent[0], random_extent()}}, b = {2, {a.extent[1], s->extent[1]}},
+                         bt = {2, {s->extent[1], a.extent[1]}};
         const bool transposed = random_below(2);
         text_string(out, "max(min(dot(");
         random_f32(p, out, &a, depth + 1);
@@ -229,7 +246,8 @@ static inline void random_statements(random_program *p, int count, int depth) {
         const int choice = random_below(8), known = p->variable_count;
         if (choice < 4 || known == 0) {
             if (known == COUNT_OF(p->variables)) continue;
-            const tile_shape s = random_below(3) && known ? p->variables[random_below(known)].shape : random_shape(random_below(4) + (random_below(4) > 0));
+            const tile_shape s = random_below(3) && known ? p->variables[random_below(known)].shape
+                                                          : random_shape(random_below(4) + (random_below(4) > 0));
             char name[8];
             snprintf(name, sizeof name, "v%d", p->name_count++);
             text value = {0};
@@ -246,13 +264,16 @@ static inline void random_statements(random_program *p, int count, int depth) {
             text value = {0};
             p->budget = 8;
             random_f32(p, &value, &p->variables[k].shape, 1);
-            const char *form = random_below(2) ? "%s = max(min(%s + %s, 8), -8)\n" : "%s = max(min(%s * 0 + %s, 8), -8)\n";
+            const char *form =
+                random_below(2) ? "%s = max(min(%s + %s, 8), -8)\n" : "%s = max(min(%s * 0 + %s, 8), -8)\n";
             text_printf(&p->body, form, p->variables[k].name, p->variables[k].name, value.data);
             text_free(&value);
         } else if (depth < 2) {
             const bool loop = choice == 6;
-            if (loop) text_printf(&p->body, "for k%d in %d .. %d {\n", depth, random_below(2), random_below(4));
-            else text_printf(&p->body, "if (r + %d) %% 2 == 0 {\n", random_below(2));
+            if (loop)
+                text_printf(&p->body, "for k%d in %d .. %d {\n", depth, random_below(2), random_below(4));
+            else
+                text_printf(&p->body, "if (r + %d) %% 2 == 0 {\n", random_below(2));
             random_statements(p, 2, depth + 1);
             p->variable_count = known;
             if (!loop && random_below(2)) {
@@ -287,17 +308,24 @@ static inline void add_random(uint64_t seed) {
         }
         text_printf(&outs, "]");
         text_printf(&p.body, "y%d[r", i);
-        for (int d = 0; d < s->rank && d < 4; d++) text_printf(&p.body, ", %d : +%lld", d == 0 ? shift : 0, (long long)s->extent[d]);
+        for (int d = 0; d < s->rank && d < 4; d++)
+            text_printf(&p.body, ", %d : +%lld", d == 0 ? shift : 0, (long long)s->extent[d]);
         text_printf(&p.body, "] = %s\n", p.variables[k].name);
     }
-    text_printf(&source, "format q8_x { block 8; q: i8[4]; p: u2[8]; n: u4[4]; value[i] = (p[i] + q[i %% 4] %% 4) * 1.0 - n[i / 2] %% 2 }\n"
-                "format q16_x { block 16; q: i8[4]; p: u2[16]; n: u4[8]; m: e2m1[16]; o: u1[16]; value[i] = (p[i] + q[i / 4] %% 4) * 1.0 - where(i < 8, n[i / 2], n[7 - i / 2]) %% 2 + m[2 * (i %% 8) + i / 8] * 2 * o[i] }\ntile t(%s%s) over (r in 2) {\n%s}\n",
+    text_printf(&source,
+                "format q8_x { block 8; q: i8[4]; p: u2[8]; n: u4[4]; value[i] = (p[i] + q[i %% 4] %% 4) * 1.0 - n[i / "
+                "2] %% 2 }\n"
+                "format q16_x { block 16; q: i8[4]; p: u2[16]; n: u4[8]; m: e2m1[16]; o: u1[16]; value[i] = (p[i] + "
+                "q[i / 4] %% 4) * 1.0 - where(i < 8, n[i / 2], n[7 - i / 2]) %% 2 + m[2 * (i %% 8) + i / 8] * 2 * o[i] "
+                "}\ntile t(%s%s) over (r in 2) {\n%s}\n",
                 p.params.data ? p.params.data : "", outs.data, p.body.data);
     snprintf(name, sizeof name, "random %llu", (unsigned long long)seed);
     snprintf(tensors[used], sizeof tensors[0], "%s", p.tensors.data);
     int inputs = 0;
     for (const char *c = p.tensors.data; *c; c++) inputs += *c == ';';
-    if (p.variable_count && inputs < CASE_TENSORS && p.tensors.length < sizeof tensors[0] && used < (int)COUNT_OF(tensors)) add_case(name, source.data, "", tensors[used++], 1e-30);
+    if (p.variable_count && inputs < CASE_TENSORS && p.tensors.length < sizeof tensors[0] &&
+        used < (int)COUNT_OF(tensors))
+        add_case(name, source.data, "", tensors[used++], 1e-30);
     text_free(&source);
     text_free(&outs);
     text_free(&p.params);

@@ -555,11 +555,9 @@ static void test_random_programs(void **state) {
 static void test_refused_instances(void **state) {
     (void)state;
     arena *a = arena_new();
-    const tile_op *op = bind(
-        a,
-        "tile t[N = 8](x: in f32[M, N], y: out bf16[M + 1, 2 * n], w: in q8_0[K, L],\n"
-        "    c: in f32[pos + 3, M], u: in u4[U], n: arg i32, pos: live i32)\n"
-        "over (i in M) { y[i, 0] = 0 }");
+    const tile_op *op = bind(a, "tile t[N = 8](x: in f32[M, N], y: out bf16[M + 1, 2 * n], w: in q8_0[K, L],\n"
+                                "    c: in f32[pos + 3, M], u: in u4[U], n: arg i32, pos: live i32)\n"
+                                "over (i in M) { y[i, 0] = 0 }");
     const tile_instance good = {.op = op,
                                 .tensor = {{2, {5, 8}}, {2, {6, 6}}, {2, {3, 64}}, {2, {12, 5}}, {1, {77}}},
                                 .arg = {{.i = 3}},

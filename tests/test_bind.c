@@ -218,20 +218,48 @@ static void test_folding(void **state) {
                 if (b == 0) continue;
                 int64_t v = 0;
                 switch (op[0]) {
-                case '+': v = a + b; break;
-                case '-': v = a - b; break;
-                case '*': v = a * b; break;
-                case '/': v = floored(a, b); break;
-                case '%': v = a - b * floored(a, b); break;
-                case '&': v = a & b; break;
-                case '|': v = a | b; break;
-                case '^': v = a ^ b; break;
-                case '=': v = a == b; break;
-                case '!': v = a != b; break;
-                case '<': v = op[1] ? a <= b : a < b; break;
-                case '>': v = op[1] ? a >= b : a > b; break;
-                case 'c': v = -floored(-a, b); break;
-                default: v = !strcmp(op, "min") ? (a < b ? a : b) : a > b ? a : b; break;
+                case '+':
+                    v = a + b;
+                    break;
+                case '-':
+                    v = a - b;
+                    break;
+                case '*':
+                    v = a * b;
+                    break;
+                case '/':
+                    v = floored(a, b);
+                    break;
+                case '%':
+                    v = a - b * floored(a, b);
+                    break;
+                case '&':
+                    v = a & b;
+                    break;
+                case '|':
+                    v = a | b;
+                    break;
+                case '^':
+                    v = a ^ b;
+                    break;
+                case '=':
+                    v = a == b;
+                    break;
+                case '!':
+                    v = a != b;
+                    break;
+                case '<':
+                    v = op[1] ? a <= b : a < b;
+                    break;
+                case '>':
+                    v = op[1] ? a >= b : a > b;
+                    break;
+                case 'c':
+                    v = -floored(-a, b);
+                    break;
+                default:
+                    v = !strcmp(op, "min") ? (a < b ? a : b) : a > b ? a : b;
+                    break;
                 }
                 text_printf(&body, "v%d = iota(1000 + ", count);
                 if (!strcmp(op, "ceil"))
@@ -291,13 +319,12 @@ static void test_folding(void **state) {
 
 /* ---- constants, signatures, identity ---- */
 
-static const char sized[] =
-    "// doc\n"
-    "tile scale[N, T = bf16, BM = 16, BN = BM * 2, W = T, Q](x: in T[M, N], w: in W[N],\n"
-    "    q: in Q[M + 1, 2 * N], n: live i32,\n"
-    "    y: out f32[M, N]) over (i in ceil(M / BM), j in ceil(n / 4))\n"
-    "    tune { BM in 8, 16, BN * 2, 2 * N; N in 4 }\n"
-    "{\n    y[i*BM : +BM] = f32(x[i*BM : +BM]) * f32(w)\n}\n";
+static const char sized[] = "// doc\n"
+                            "tile scale[N, T = bf16, BM = 16, BN = BM * 2, W = T, Q](x: in T[M, N], w: in W[N],\n"
+                            "    q: in Q[M + 1, 2 * N], n: live i32,\n"
+                            "    y: out f32[M, N]) over (i in ceil(M / BM), j in ceil(n / 4))\n"
+                            "    tune { BM in 8, 16, BN * 2, 2 * N; N in 4 }\n"
+                            "{\n    y[i*BM : +BM] = f32(x[i*BM : +BM]) * f32(w)\n}\n";
 
 static tile_file *parse(const char *source) {
     tile_file *f;

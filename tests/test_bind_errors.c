@@ -282,9 +282,8 @@ static void test_refused_statements(void **state) {
         {"v: i32 = @1.5", "1.5 is a float literal, and i32 is expected here"},
         {"v: W[8, 64] = @0", "a literal cannot be of the block format q8_0"},
         {"v: W[8, 64] = @f32(w)", "v is of the block format q8_0, the value is f32"},
-        {"v: W[2, 8, 64] = @w",
-         "values of the block format q8_0 cannot be stretched from [8, 64] to [2, 8, 64]; "
-         "cast them first, as in f32(x)"},
+        {"v: W[2, 8, 64] = @w", "values of the block format q8_0 cannot be stretched from [8, 64] to [2, 8, 64]; "
+                                "cast them first, as in f32(x)"},
         {"@v: zz = 1", "there is no type zz"},
         {"@v: N = 1", "N is a constant and an integer, not a type"},
         {"v: f32[@m] = 1", "a tile's extent must be a constant integer"},

@@ -16,10 +16,10 @@ static int tear_down(void **state) {
 
 typedef struct oracle {
     size_t n, words;
-    bool *touch;      /* [j * n + i], i < j: by the bytes that they touch, they must be ordered */
-    bool *regions;    /* the same, by regions */
-    uint64_t *done;   /* rows: finished before j starts */
-    uint64_t *rows;   /* by barrier */
+    bool *touch;    /* [j * n + i], i < j: by the bytes that they touch, they must be ordered */
+    bool *regions;  /* the same, by regions */
+    uint64_t *done; /* rows: finished before j starts */
+    uint64_t *rows; /* by barrier */
 } oracle;
 
 typedef struct accesses {
@@ -115,9 +115,7 @@ static oracle oracle_new(const mt_program *p) {
     return o;
 }
 
-static void oracle_free(oracle *o) {
-    free(o->touch), free(o->regions), free(o->done), free(o->rows);
-}
+static void oracle_free(oracle *o) { free(o->touch), free(o->regions), free(o->done), free(o->rows); }
 
 /* Whether barriers order all pairs of the matrix. */
 static void oracle_judge(oracle *o, const mt_program *p, bool *bytes_fine, bool *regions_fine) {
@@ -180,19 +178,33 @@ static mt_program *random_program(void) {
         }
         const mt_operand br = MT_OPERAND_INTEGER("BR", 1 + draw(3)), bc = MT_OPERAND_INTEGER("BC", 1 + draw(5));
         switch (draw(9)) {
-        case 0: NODE(g, "fill", NULL, MT_OPERAND("y", y), br, bc); break;
-        case 1: NODE(g, "copy", NULL, MT_OPERAND("x", x), MT_OPERAND("y", y), br, bc); break;
-        case 2: NODE(g, "add", NULL, MT_OPERAND("x", x), MT_OPERAND("z", z), MT_OPERAND("y", y), br, bc); break;
-        case 3: NODE(g, "stencil", NULL, MT_OPERAND("x", x), MT_OPERAND("y", y), br); break;
-        case 4: NODE(g, "total", NULL, MT_OPERAND("x", x), MT_OPERAND("y", y), br, bc); break;
+        case 0:
+            NODE(g, "fill", NULL, MT_OPERAND("y", y), br, bc);
+            break;
+        case 1:
+            NODE(g, "copy", NULL, MT_OPERAND("x", x), MT_OPERAND("y", y), br, bc);
+            break;
+        case 2:
+            NODE(g, "add", NULL, MT_OPERAND("x", x), MT_OPERAND("z", z), MT_OPERAND("y", y), br, bc);
+            break;
+        case 3:
+            NODE(g, "stencil", NULL, MT_OPERAND("x", x), MT_OPERAND("y", y), br);
+            break;
+        case 4:
+            NODE(g, "total", NULL, MT_OPERAND("x", x), MT_OPERAND("y", y), br, bc);
+            break;
         case 5:
             NODE(g, "put", NULL, MT_OPERAND("x", pool[2]), MT_OPERAND_LIVE("pos", pos), MT_OPERAND("y", pool[1]));
             break;
         case 6:
             NODE(g, "take", NULL, MT_OPERAND("x", pool[1]), MT_OPERAND_LIVE("pos", pos), MT_OPERAND("y", pool[3]));
             break;
-        case 7: NODE(g, "split", NULL, MT_OPERAND("x", pool[4]), MT_OPERAND("y", sums), br); break;
-        case 8: NODE(g, "nibbles", NULL, MT_OPERAND("x", pool[5]), MT_OPERAND("y", small), br, bc); break;
+        case 7:
+            NODE(g, "split", NULL, MT_OPERAND("x", pool[4]), MT_OPERAND("y", sums), br);
+            break;
+        case 8:
+            NODE(g, "nibbles", NULL, MT_OPERAND("x", pool[5]), MT_OPERAND("y", small), br, bc);
+            break;
         }
     }
     NODE(g, "total", NULL, MT_OPERAND("x", sums), MT_OPERAND("y", pool[0])); /* so that nothing is dead */

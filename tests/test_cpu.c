@@ -61,7 +61,12 @@ static int tear_down(void **state) {
 static void check_status(mt_status status, const mt_error *error) {
     if (status != MT_OK) fail_msg("%s: %s: %s", mt_status_name(status), error->where, error->message);
 }
-#define OK(call) do { mt_error error = {0}; const mt_status status_ = (call); check_status(status_, &error); } while (0)
+#define OK(call)                                                                                                       \
+    do {                                                                                                               \
+        mt_error error = {0};                                                                                          \
+        const mt_status status_ = (call);                                                                              \
+        check_status(status_, &error);                                                                                 \
+    } while (0)
 #define REFUSED(code, words, call)                                                                                     \
     do {                                                                                                               \
         mt_error error = {0};                                                                                          \
@@ -332,7 +337,13 @@ static void test_large_state(void **state) {
     mt_program_destroy(p);
 }
 
-typedef struct runner { mt_machine *m; const mt_program *p; const float *w; uint32_t seed; pthread_t thread; } runner;
+typedef struct runner {
+    mt_machine *m;
+    const mt_program *p;
+    const float *w;
+    uint32_t seed;
+    pthread_t thread;
+} runner;
 
 static void *run_session(void *argument) {
     runner *r = argument;
@@ -474,7 +485,10 @@ static void test_profile(void **state) {
 
 /* ---- the compiler and its cache ---- */
 
-typedef struct cached { char path[8][300]; size_t count; } cached;
+typedef struct cached {
+    char path[8][300];
+    size_t count;
+} cached;
 
 static cached cached_objects(const char *cache) {
     cached out = {.count = 0};
@@ -521,7 +535,7 @@ static void test_cache(void **state) {
     mt_program *p = chain_program(1, MT_PLACE_STATIC);
     run_once(p);
     const cached objects = cached_objects(cache);
-    assert_int_equal(objects.count, 3); /* affine, mix, accumulate */
+    assert_int_equal(objects.count, 3);           /* affine, mix, accumulate */
     assert_int_equal(files_in(cache), 3 + 3 + 1); /* their texts; the compiler's version; nothing temporary */
     struct stat before, after;
     assert_int_equal(stat(objects.path[0], &before), 0);
@@ -532,11 +546,16 @@ static void test_cache(void **state) {
     for (int damage = 0; damage < 5; damage++) {
         text object = {0};
         OK(file_read(&object, objects.path[0], 1 << 24, &error));
-        if (damage == 0) object.length = 0;
-        else if (damage == 1) object.length /= 2;
-        else if (damage == 2) object.data[object.length / 3] ^= 4;
-        else if (damage == 3) object.length--;
-        else memset(object.data, 0, object.length);
+        if (damage == 0)
+            object.length = 0;
+        else if (damage == 1)
+            object.length /= 2;
+        else if (damage == 2)
+            object.data[object.length / 3] ^= 4;
+        else if (damage == 3)
+            object.length--;
+        else
+            memset(object.data, 0, object.length);
         OK(file_write_atomic(objects.path[0], object.data, object.length, &error));
         text_free(&object);
         run_once(p); /* made again */

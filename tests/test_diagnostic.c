@@ -462,7 +462,9 @@ static void test_mutations(void **state) {
             const size_t at = random_next(&seed) % length, size = random_next(&seed) % 12 % (length - at);
             const char *piece = pieces[random_next(&seed) % COUNT_OF(pieces)];
             switch (random_next(&seed) % 4) {
-            case 0: source[at] = (char)random_next(&seed); break;
+            case 0:
+                source[at] = (char)random_next(&seed);
+                break;
             case 1: /* removed */
                 memmove(source + at, source + at + size, length - at - size);
                 length -= size;
@@ -483,15 +485,9 @@ static void test_mutations(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_wrong),
-        cmocka_unit_test(test_ten_errors),
-        cmocka_unit_test(test_carets),
-        cmocka_unit_test(test_fifty_errors),
-        cmocka_unit_test(test_depth),
-        cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_bytes),
-        cmocka_unit_test(test_truncated),
-        cmocka_unit_test(test_mutations),
+        cmocka_unit_test(test_wrong),        cmocka_unit_test(test_ten_errors), cmocka_unit_test(test_carets),
+        cmocka_unit_test(test_fifty_errors), cmocka_unit_test(test_depth),      cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_bytes),        cmocka_unit_test(test_truncated),  cmocka_unit_test(test_mutations),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -95,7 +95,8 @@ static text finish(writer *w) {
     return out;
 }
 
-#define EXTENTS(...) sizeof((uint64_t[]){__VA_ARGS__}) / 8, (const uint64_t[]){__VA_ARGS__}
+#define EXTENTS(...)                                                                                                   \
+    sizeof((uint64_t[]){__VA_ARGS__}) / 8, (const uint64_t[]) { __VA_ARGS__ }
 
 /* A file with something of everything. */
 static text everything(uint32_t version) {
@@ -192,9 +193,19 @@ static void test_values(void **state) {
         assert_int_equal(gguf_version(g), version);
         assert_int_equal(gguf_part_count(g), 1);
         assert_string_equal(gguf_name(g), "good");
-        static const struct { const char *key; int64_t number; } integers[] = {
-            {"u8", 200}, {"i8", -128}, {"u16", 65535}, {"i16", -32768}, {"u32", UINT32_MAX}, {"i32", INT32_MIN},
-            {"i64", INT64_MIN}, {"", 1}, {"general.alignment", 256},
+        static const struct {
+            const char *key;
+            int64_t number;
+        } integers[] = {
+            {"u8", 200},
+            {"i8", -128},
+            {"u16", 65535},
+            {"i16", -32768},
+            {"u32", UINT32_MAX},
+            {"i32", INT32_MIN},
+            {"i64", INT64_MIN},
+            {"", 1},
+            {"general.alignment", 256},
         };
         int64_t n;
         double f;
@@ -290,9 +301,14 @@ static void test_tensors(void **state) {
     text bytes = everything(3);
     guarded m = guard(bytes.data, bytes.length);
     gguf *g = open_good(&m);
-    static const struct { const char *name, *format; size_t bytes; int rank; int64_t extent[4]; } wanted[] = {
-        {"matrix", "q4_0", 108, 2, {3, 64}}, {"vector", "f32", 20, 1, {5}}, {"row", "f64", 32, 1, {4}},
-        {"column", "f16", 8, 2, {4, 1}}, {"cube", "i8", 120, 4, {5, 4, 3, 2}}, {"scalar", "bf16", 2, 1, {1}},
+    static const struct {
+        const char *name, *format;
+        size_t bytes;
+        int rank;
+        int64_t extent[4];
+    } wanted[] = {
+        {"matrix", "q4_0", 108, 2, {3, 64}}, {"vector", "f32", 20, 1, {5}},        {"row", "f64", 32, 1, {4}},
+        {"column", "f16", 8, 2, {4, 1}},     {"cube", "i8", 120, 4, {5, 4, 3, 2}}, {"scalar", "bf16", 2, 1, {1}},
     };
     static const uint8_t file_rank[] = {2, 1, 2, 2, 4, 0}; /* what put_tensor began the bytes with */
     size_t count;
@@ -316,13 +332,20 @@ static void test_tensors(void **state) {
 /* Every element type of ggml has its size, or an error that names it. */
 static void test_types(void **state) {
     (void)state;
-    static const struct { uint32_t type; const char *name; size_t bytes; } types_known[] = { /* bytes of 256 elements */
-        {0, "f32", 1024}, {1, "f16", 512}, {2, "q4_0", 144}, {3, "q4_1", 160}, {6, "q5_0", 176}, {7, "q5_1", 192},
-        {8, "q8_0", 272}, {9, "q8_1", 0}, {10, "q2_k", 84}, {11, "q3_k", 110}, {12, "q4_k", 144}, {13, "q5_k", 176},
-        {14, "q6_k", 210}, {15, "q8_k", 0}, {16, "iq2_xxs", 0}, {17, "iq2_xs", 0}, {18, "iq3_xxs", 0}, {19, "iq1_s", 0},
-        {20, "iq4_nl", 0}, {21, "iq3_s", 0}, {22, "iq2_s", 0}, {23, "iq4_xs", 0}, {24, "i8", 256}, {25, "i16", 512},
-        {26, "i32", 1024}, {27, "i64", 2048}, {28, "f64", 2048}, {29, "iq1_m", 0}, {30, "bf16", 512}, {34, "tq1_0", 0},
-        {35, "tq2_0", 0}, {39, "mxfp4", 136}, {40, "nvfp4", 0}, {41, "q1_0", 0}, {42, NULL, 0}, {UINT32_MAX, NULL, 0},
+    static const struct {
+        uint32_t type;
+        const char *name;
+        size_t bytes;
+    } types_known[] = {
+        /* bytes of 256 elements */
+        {0, "f32", 1024},      {1, "f16", 512},    {2, "q4_0", 144},  {3, "q4_1", 160},  {6, "q5_0", 176},
+        {7, "q5_1", 192},      {8, "q8_0", 272},   {9, "q8_1", 0},    {10, "q2_k", 84},  {11, "q3_k", 110},
+        {12, "q4_k", 144},     {13, "q5_k", 176},  {14, "q6_k", 210}, {15, "q8_k", 0},   {16, "iq2_xxs", 0},
+        {17, "iq2_xs", 0},     {18, "iq3_xxs", 0}, {19, "iq1_s", 0},  {20, "iq4_nl", 0}, {21, "iq3_s", 0},
+        {22, "iq2_s", 0},      {23, "iq4_xs", 0},  {24, "i8", 256},   {25, "i16", 512},  {26, "i32", 1024},
+        {27, "i64", 2048},     {28, "f64", 2048},  {29, "iq1_m", 0},  {30, "bf16", 512}, {34, "tq1_0", 0},
+        {35, "tq2_0", 0},      {39, "mxfp4", 136}, {40, "nvfp4", 0},  {41, "q1_0", 0},   {42, NULL, 0},
+        {UINT32_MAX, NULL, 0},
     };
     for (size_t i = 0; i < COUNT_OF(types_known); i++) {
         const char *name = types_known[i].name;
@@ -349,7 +372,10 @@ static void test_types(void **state) {
 
 static void test_header(void **state) {
     (void)state;
-    static const struct { uint32_t version; const char *part; } versions[] = {
+    static const struct {
+        uint32_t version;
+        const char *part;
+    } versions[] = {
         {0, "version 0"}, {1, "version 1;"}, {4, "version 4;"}, {0x02000000, "big-endian"}, {0x03000000, "big-endian"},
     };
     for (size_t i = 0; i < COUNT_OF(versions); i++)
@@ -389,11 +415,15 @@ static void test_header(void **state) {
 
 static void test_bad_keys(void **state) {
     (void)state;
-    static const struct { uint32_t kind; uint64_t count; const char *part; } counts[] = {
-        {GGUF_U8, UINT64_C(1) << 60, "elements"},     {GGUF_F64, UINT64_C(1) << 61, "elements"},
-        {GGUF_I64, UINT64_MAX, "elements"},           {GGUF_I16, UINT64_C(1) << 63, "elements"},
-        {GGUF_STRING, UINT64_C(1) << 60, "strings"},  {GGUF_STRING, 2, "strings"},
-        {GGUF_STRING, UINT64_MAX, "strings"},         {GGUF_U32, 3, "elements"},
+    static const struct {
+        uint32_t kind;
+        uint64_t count;
+        const char *part;
+    } counts[] = {
+        {GGUF_U8, UINT64_C(1) << 60, "elements"},    {GGUF_F64, UINT64_C(1) << 61, "elements"},
+        {GGUF_I64, UINT64_MAX, "elements"},          {GGUF_I16, UINT64_C(1) << 63, "elements"},
+        {GGUF_STRING, UINT64_C(1) << 60, "strings"}, {GGUF_STRING, 2, "strings"},
+        {GGUF_STRING, UINT64_MAX, "strings"},        {GGUF_U32, 3, "elements"},
     };
     for (size_t i = 0; i < COUNT_OF(counts); i++) {
         writer w = writer_new();
@@ -435,11 +465,16 @@ static void test_bad_keys(void **state) {
     put(&w.entries, GGUF_BOOL, 5);
     w.keys++;
     expect(finish(&w), MT_E_LIMIT, "has 70000 bytes; at most 65535");
-    static const struct { uint32_t kind; uint64_t number; size_t size; const char *part; } alignments[] = {
-        {GGUF_U32, 0, 4, "general.alignment' holds 0"},     {GGUF_U32, 48, 4, "not a power of two"},
-        {GGUF_U32, 4, 4, "general.alignment' holds 4"},     {GGUF_U32, 24, 4, "not a power of two"},
-        {GGUF_U32, 1 << 21, 4, "from 8 to 1048576"},        {GGUF_I32, 0x80000000, 4, "holds -2147483648"},
-        {GGUF_U64, UINT64_MAX, 8, "18446744073709551615"},  {GGUF_F32, 0x42000000, 4, "must hold an integer"},
+    static const struct {
+        uint32_t kind;
+        uint64_t number;
+        size_t size;
+        const char *part;
+    } alignments[] = {
+        {GGUF_U32, 0, 4, "general.alignment' holds 0"},    {GGUF_U32, 48, 4, "not a power of two"},
+        {GGUF_U32, 4, 4, "general.alignment' holds 4"},    {GGUF_U32, 24, 4, "not a power of two"},
+        {GGUF_U32, 1 << 21, 4, "from 8 to 1048576"},       {GGUF_I32, 0x80000000, 4, "holds -2147483648"},
+        {GGUF_U64, UINT64_MAX, 8, "18446744073709551615"}, {GGUF_F32, 0x42000000, 4, "must hold an integer"},
     };
     for (size_t i = 0; i < COUNT_OF(alignments); i++) {
         w = writer_new();
@@ -736,8 +771,10 @@ static void compare(char *ours, char *theirs) {
     while (our_line && their_line) {
         char *a, *b, *our_word = strtok_r(our_line, " ", &a), *their_word = strtok_r(their_line, " ", &b);
         for (; our_word && their_word; our_word = strtok_r(NULL, " ", &a), their_word = strtok_r(NULL, " ", &b)) {
-            if (strstr(their_word, "0x")) assert_true(strtod(our_word, NULL) == strtod(their_word, NULL));
-            else assert_string_equal(our_word, their_word);
+            if (strstr(their_word, "0x"))
+                assert_true(strtod(our_word, NULL) == strtod(their_word, NULL));
+            else
+                assert_string_equal(our_word, their_word);
         }
         assert_true(!our_word && !their_word);
         our_line = strtok_r(NULL, "\n", &our_rest);

@@ -1,5 +1,6 @@
-/* Live extents: what an instruction may touch when a free extent changes from run to run. x[M - 1] is row 4 of 5 in one run and row 0 in
- * another: the schedule must order the reader behind the writers of all rows. (It once ordered it behind the last row's writer only.) */
+/* Live extents: what an instruction may touch when a free extent changes from run to run. x[M - 1] is row 4 of 5 in one
+ * run and row 0 in another: the schedule must order the reader behind the writers of all rows. (It once ordered it
+ * behind the last row's writer only.) */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -21,7 +22,8 @@ static void any_row_may_be_the_last(void **state) {
     assert_int_equal(tile_library(&library, &error), MT_OK);
     assert_int_equal(tile_bind(a, &op, library, "last_row", &(tile_constant){"N", 7, NULL}, 1, NULL, &error), MT_OK);
     for (int live = 0; live < 2; live++) {
-        tile_instance i = {.op = op, .tensor = {{.rank = 2, .extent = {5, 7}, .live = {live}}, {.rank = 2, .extent = {1, 7}}}};
+        tile_instance i = {.op = op,
+                           .tensor = {{.rank = 2, .extent = {5, 7}, .live = {live}}, {.rank = 2, .extent = {1, 7}}}};
         tile_summary s;
         assert_int_equal(tile_instance_check(&i, &error), MT_OK);
         tile_summarise(&i, (int64_t[TILE_AXES]){0}, &s);
@@ -35,7 +37,8 @@ static void any_row_may_be_the_last(void **state) {
     arena_free(a);
 }
 
-/* Rows 1 to 5 of x doubled, one instruction a row, then the last one taken; with more workers than the machine has cores. */
+/* Rows 1 to 5 of x doubled, one instruction a row, then the last one taken; with more workers than the machine has
+ * cores. */
 static void the_last_row_waits_for_its_writer(void **state) {
     (void)state;
     mt_error error = {0};
@@ -52,8 +55,14 @@ static void the_last_row_waits_for_its_writer(void **state) {
     assert_int_equal(mt_graph_tensor(g, MT_INPUT, "x", "f32", 2, (int64_t[]){5, 4001}, &x, &error), MT_OK);
     assert_int_equal(mt_graph_live_extent(g, x, 0, rows, &error), MT_OK);
     assert_int_equal(mt_graph_tensor(g, MT_OUTPUT, "y", "f32", 2, (int64_t[]){1, 4001}, &y, &error), MT_OK);
-    assert_int_equal(mt_graph_node(g, NULL, "add", NULL, (mt_operand[]){MT_OPERAND("a", x), MT_OPERAND("b", x), MT_OPERAND_INTEGER("ROWS", 1)}, 3, &t, &error), MT_OK);
-    assert_int_equal(mt_graph_node(g, NULL, "last_row", NULL, (mt_operand[]){MT_OPERAND("x", t), MT_OPERAND("y", y)}, 2, NULL, &error), MT_OK);
+    assert_int_equal(
+        mt_graph_node(g, NULL, "add", NULL,
+                      (mt_operand[]){MT_OPERAND("a", x), MT_OPERAND("b", x), MT_OPERAND_INTEGER("ROWS", 1)}, 3, &t,
+                      &error),
+        MT_OK);
+    assert_int_equal(mt_graph_node(g, NULL, "last_row", NULL, (mt_operand[]){MT_OPERAND("x", t), MT_OPERAND("y", y)}, 2,
+                                   NULL, &error),
+                     MT_OK);
     assert_int_equal(mt_compile(g, &(mt_target){.processors = 6}, &program, &error), MT_OK);
     assert_int_equal(mt_machine_open(&machine, "cpu:6", &error), MT_OK);
     assert_int_equal(mt_session_create(&session, machine, program, &error), MT_OK);
@@ -66,7 +75,8 @@ static void the_last_row_waits_for_its_writer(void **state) {
         assert_int_equal(mt_session_live(session, "rows", count, &error), MT_OK);
         assert_int_equal(mt_session_run(session, &error), MT_OK);
         for (int i = 0; i < 4001; i++)
-            if (((float *)out)[i] != 2 * ((float *)in)[(count - 1) * 4001 + i]) fail_msg("run %d, element %d: %g", run, i, (double)((float *)out)[i]);
+            if (((float *)out)[i] != 2 * ((float *)in)[(count - 1) * 4001 + i])
+                fail_msg("run %d, element %d: %g", run, i, (double)((float *)out)[i]);
     }
     mt_session_destroy(session);
     mt_machine_close(machine);
@@ -75,6 +85,7 @@ static void the_last_row_waits_for_its_writer(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(any_row_may_be_the_last), cmocka_unit_test(the_last_row_waits_for_its_writer)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(any_row_may_be_the_last),
+                                       cmocka_unit_test(the_last_row_waits_for_its_writer)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -76,9 +76,9 @@ static void in_child(int (*body)(void)) { assert_int_equal(wait_for(start(body))
 
 /* Units ------------------------------------------------------------------------------------------------------------ */
 
-static const cuda_header double_header = {
-    "prelude/double.h", "#include <stdint.h>\n"
-                        "static __device__ uint32_t twice(uint32_t x) { return 2 * x; }\n"};
+static const cuda_header double_header = {"prelude/double.h",
+                                          "#include <stdint.h>\n"
+                                          "static __device__ uint32_t twice(uint32_t x) { return 2 * x; }\n"};
 static const char *const double_options[] = {"--std=c++17", "-DBONUS=1"};
 static const cuda_unit double_unit = {
     .name = "double.cu",
@@ -320,7 +320,8 @@ static void test_warnings(void **state) {
     (void)state;
     need_nvrtc();
     own_cache("warnings");
-    const cuda_unit u = {.name = "unit.cu", .architecture = "sm_90a",
+    const cuda_unit u = {.name = "unit.cu",
+                         .architecture = "sm_90a",
                          .text = "extern \"C\" __global__ void f(int *x) { int forgotten = 3; x[0] = 1; }\n"};
     text cubin = {0}, log = {0};
     assert_int_equal(cuda_compile(&cubin, &log, &u, NULL), MT_OK);
@@ -335,7 +336,10 @@ static void test_own_stdint(void **state) {
     need_nvrtc();
     own_cache("stdint");
     const cuda_header own = {"stdint.h", "typedef unsigned my_word;\n"};
-    const cuda_unit u = {.name = "unit.cu", .architecture = "sm_90a", .headers = &own, .header_count = 1,
+    const cuda_unit u = {.name = "unit.cu",
+                         .architecture = "sm_90a",
+                         .headers = &own,
+                         .header_count = 1,
                          .text = "#include <stdint.h>\nextern \"C\" __global__ void f(my_word *x) { x[0] = 1; }\n"};
     text cubin = {0};
     assert_int_equal(cuda_compile(&cubin, NULL, &u, NULL), MT_OK);
@@ -359,9 +363,9 @@ static void test_cache(void **state) {
     assert_memory_equal(first.data, second.data, first.length);
 
     /* Whatever the code depends on is a part of the key. */
-    const cuda_header other_header = {
-        "prelude/double.h", "#include <stdint.h>\n"
-                            "static __device__ uint32_t twice(uint32_t x) { return x; }\n"};
+    const cuda_header other_header = {"prelude/double.h",
+                                      "#include <stdint.h>\n"
+                                      "static __device__ uint32_t twice(uint32_t x) { return x; }\n"};
     const char *const other_options[] = {"--std=c++17", "-DBONUS=2"};
     cuda_unit variants[4] = {double_unit, double_unit, double_unit, double_unit};
     char room[512];
@@ -395,9 +399,12 @@ static void test_damaged_cache(void **state) {
         text damaged = {0};
         text_append(&damaged, file.data, file.length);
         size_t length = damaged.length;
-        if (i < COUNT_OF(lengths)) length = lengths[i];
-        else if (i < COUNT_OF(lengths) + COUNT_OF(flips)) damaged.data[flips[i - COUNT_OF(lengths)]] ^= 4;
-        else text_append(&damaged, "x", 1), length++;
+        if (i < COUNT_OF(lengths))
+            length = lengths[i];
+        else if (i < COUNT_OF(lengths) + COUNT_OF(flips))
+            damaged.data[flips[i - COUNT_OF(lengths)]] ^= 4;
+        else
+            text_append(&damaged, "x", 1), length++;
         assert_int_equal(file_write_atomic(path, damaged.data, length, NULL), MT_OK);
         text_free(&damaged);
         const uint64_t count = cuda_compile_count();
@@ -634,8 +641,8 @@ static void test_device(void **state) {
         print_message("no GPU here: %s\n", e.message);
         return;
     }
-    print_message("%s: %s, %s, %d SMs at %d kHz, bytes: shared %d, L2 %d, memory %zu, driver %d\n", d.where,
-                  d.name, d.architecture, d.sm_count, d.clock_khz, d.shared_bytes, d.l2_bytes, d.memory_bytes,
+    print_message("%s: %s, %s, %d SMs at %d kHz, bytes: shared %d, L2 %d, memory %zu, driver %d\n", d.where, d.name,
+                  d.architecture, d.sm_count, d.clock_khz, d.shared_bytes, d.l2_bytes, d.memory_bytes,
                   d.driver_version);
     need_nvrtc();
     cuda_unit u = double_unit;
@@ -671,9 +678,16 @@ static void test_device(void **state) {
     for (uint32_t i = 0; i < 64; i++) words[i] = i * 7;
     void *parameters[] = {&numbers};
     cuda_launch_attribute attribute = {.id = CUDA_LAUNCH_COOPERATIVE, .value.cooperative = 1};
-    const cuda_launch_config launch = {.grid_x = 1, .grid_y = 1, .grid_z = 1, .block_x = 64, .block_y = 1, .block_z = 1,
-                                .dynamic_shared = (unsigned)d.shared_bytes, .stream = stream, .attributes = &attribute,
-                                .attribute_count = 1};
+    const cuda_launch_config launch = {.grid_x = 1,
+                                       .grid_y = 1,
+                                       .grid_z = 1,
+                                       .block_x = 64,
+                                       .block_y = 1,
+                                       .block_z = 1,
+                                       .dynamic_shared = (unsigned)d.shared_bytes,
+                                       .stream = stream,
+                                       .attributes = &attribute,
+                                       .attribute_count = 1};
     RUN(cuMemcpyHtoDAsync_v2(numbers, words, 256, stream));
     RUN(cuEventRecord(begin, stream));
     RUN(cuLaunchKernel(function, 1, 1, 1, 64, 1, 1, 0, stream, parameters, NULL));
@@ -763,18 +777,10 @@ SAME(offsetof(cuda_launch_config, attribute_count), offsetof(CUlaunchConfig, num
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_missing), /* these need a process that has opened nothing yet */
-        cmocka_unit_test(test_two_processes),
-        cmocka_unit_test(test_fake_driver),
-        cmocka_unit_test(test_version),
-        cmocka_unit_test(test_architectures),
-        cmocka_unit_test(test_bad_architectures),
-        cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_warnings),
-        cmocka_unit_test(test_own_stdint),
-        cmocka_unit_test(test_cache),
-        cmocka_unit_test(test_damaged_cache),
-        cmocka_unit_test(test_no_cache),
-        cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_two_processes), cmocka_unit_test(test_fake_driver),       cmocka_unit_test(test_version),
+        cmocka_unit_test(test_architectures), cmocka_unit_test(test_bad_architectures), cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_warnings),      cmocka_unit_test(test_own_stdint),        cmocka_unit_test(test_cache),
+        cmocka_unit_test(test_damaged_cache), cmocka_unit_test(test_no_cache),          cmocka_unit_test(test_threads),
         cmocka_unit_test(test_device),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

@@ -55,10 +55,18 @@ static void print_items(text *out, const ast_item *i) {
 
 static void print_expr(text *out, const ast_expr *e) {
     switch (e->kind) {
-    case AST_INTEGER: text_printf(out, "%" PRId64, e->integer); break;
-    case AST_FLOAT: text_printf(out, "%gf", e->number); break;
-    case AST_BOOL: text_string(out, e->integer ? "true" : "false"); break;
-    case AST_NAME: text_string(out, e->name); break;
+    case AST_INTEGER:
+        text_printf(out, "%" PRId64, e->integer);
+        break;
+    case AST_FLOAT:
+        text_printf(out, "%gf", e->number);
+        break;
+    case AST_BOOL:
+        text_string(out, e->integer ? "true" : "false");
+        break;
+    case AST_NAME:
+        text_string(out, e->name);
+        break;
     case AST_UNARY:
     case AST_BINARY:
         text_printf(out, "(%s ", tile_operator_text(e->op));
@@ -379,12 +387,8 @@ static void test_library(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_expressions),
-        cmocka_unit_test(test_statements),
-        cmocka_unit_test(test_header),
-        cmocka_unit_test(test_documentation),
-        cmocka_unit_test(test_reference),
-        cmocka_unit_test(test_design),
+        cmocka_unit_test(test_expressions),   cmocka_unit_test(test_statements), cmocka_unit_test(test_header),
+        cmocka_unit_test(test_documentation), cmocka_unit_test(test_reference),  cmocka_unit_test(test_design),
         cmocka_unit_test(test_library),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -51,8 +51,10 @@ static mt_status open_again(copy *c, mt_error *error) {
     mt_program *p;
     seal(c->bytes, c->size);
     const mt_status status = program_open_memory(&p, c->bytes, c->size, "edited", error);
-    if (status == MT_OK) program_free(p);
-    else assert_null(p);
+    if (status == MT_OK)
+        program_free(p);
+    else
+        assert_null(p);
     return status;
 }
 

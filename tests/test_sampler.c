@@ -32,7 +32,8 @@ static int32_t sample(mt_sampler *s, const float *logits, size_t count) {
 /* The vectors that Random123 gives for philox4x32, 10 rounds. */
 static void test_philox(void **state) {
     (void)state;
-    static const struct { uint32_t counter[4], key[2], out[4];
+    static const struct {
+        uint32_t counter[4], key[2], out[4];
     } known[] = {
         {{0, 0, 0, 0}, {0, 0}, {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}},
         {{~0u, ~0u, ~0u, ~0u}, {~0u, ~0u}, {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}},
@@ -113,7 +114,9 @@ static void test_odd_logits(void **state) {
 
 static void test_options(void **state) {
     (void)state;
-    static const struct { mt_sampler_options options; const char *part;
+    static const struct {
+        mt_sampler_options options;
+        const char *part;
     } bad[] = {{{.temperature = -1, .top_p = 1}, "temperature -1"},
                {{.temperature = NAN, .top_p = 1}, "temperature"},
                {{.temperature = INFINITY, .top_p = 1}, "temperature"},
@@ -133,7 +136,10 @@ static void test_options(void **state) {
 }
 
 /* The plain way: weights, sorted; what is left is marked; drawn in the order of the indices. */
-typedef struct plain { double weight; int index; } plain;
+typedef struct plain {
+    double weight;
+    int index;
+} plain;
 
 static int compare_plain(const void *a, const void *b) {
     const plain *x = a, *y = b;

@@ -54,8 +54,8 @@ static void check_against_jinja(const char *model) {
         const mt_status status = render(source, source_length, messages, count, prompt, &got, &length, &error);
         if (good && status == MT_E_UNSUPPORTED)
             unsupported++; /* with luck random templates write a list, or multiply a string */
-        const bool same = (good && status == MT_E_UNSUPPORTED)
-                          || (good == !status && (!good || (length == wanted_length && !memcmp(got, wanted, length))));
+        const bool same = (good && status == MT_E_UNSUPPORTED) ||
+                          (good == !status && (!good || (length == wanted_length && !memcmp(got, wanted, length))));
         if (!same && wrong++ < 3)
             printf("--- case %u:\n%.*s\n--- wanted (%s):\n%.*s\n--- got:\n%s\n%s\n", i, (int)source_length, source,
                    good ? "success" : "failure", (int)wanted_length, wanted, got ? got : error.message, error.where);
@@ -163,7 +163,8 @@ static void test_errors(void **state) {
                                                "a\xC3 "},
                             1, false, &got, NULL, &error),
                      MT_OK);
-    assert_string_equal(got, "\xFE" "a\xC3 4");
+    assert_string_equal(got, "\xFE"
+                             "a\xC3 4");
     free(got);
 }
 
@@ -240,7 +241,8 @@ static void test_mutations(void **state) {
         char changed[sizeof source];
         size_t length = sizeof source - 1;
         memcpy(changed, source, sizeof source);
-        if (i < length) length = i;
+        if (i < length)
+            length = i;
         else
             for (int k = 0; k < 1 + (int)(i % 3); k++) {
                 seed = seed * 6364136223846793005u + 1442695040888963407u;

@@ -57,8 +57,10 @@ static vocabulary *vocabulary_of_bytes(const char *pre) {
     for (int b = 0, extra = 256; b < 256; b++) {
         const bool printable = (b >= 33 && b <= 126) || (b >= 161 && b <= 172) || b >= 174;
         const int c = printable ? b : extra++;
-        if (c < 128) snprintf(names[b], 3, "%c", c);
-        else snprintf(names[b], 3, "%c%c", 0xC0 | c >> 6, 0x80 | (c & 63));
+        if (c < 128)
+            snprintf(names[b], 3, "%c", c);
+        else
+            snprintf(names[b], 3, "%c%c", 0xC0 | c >> 6, 0x80 | (c & 63));
         add_token(v, str(names[b]), TOKEN_NORMAL);
     }
     return v;
@@ -118,8 +120,10 @@ static void check_streams(const mt_tokenizer *t, oracle *o) {
         assert_int_equal(mt_detokenizer_new(&d, t, MT_DECODE_CONTROL, NULL), MT_OK);
         text got = {0};
         for (uint32_t j = 0; j <= n; j++) {
-            if (j < n) assert_int_equal(mt_detokenizer_push(d, ids[j], &part, &part_length, NULL), MT_OK);
-            else assert_int_equal(mt_detokenizer_flush(d, &part, &part_length, NULL), MT_OK);
+            if (j < n)
+                assert_int_equal(mt_detokenizer_push(d, ids[j], &part, &part_length, NULL), MT_OK);
+            else
+                assert_int_equal(mt_detokenizer_flush(d, &part, &part_length, NULL), MT_OK);
             assert_int_equal(part[part_length], 0);
             text_append(&got, part, part_length);
         }
@@ -215,14 +219,17 @@ static void test_merges(void **state) {
     const char *const merges[] = {"b c", "a b", "a bc", "a a", "aa aa", "Ġ a"};
     for (size_t i = 0; i < COUNT_OF(merges); i++) add_merge(v, str(merges[i]));
     mt_tokenizer *t = make(v);
-    EXPECT(t, "abc", 0, abc);  /* the stronger "b c" first, then "a bc" */
+    EXPECT(t, "abc", 0, abc); /* the stronger "b c" first, then "a bc" */
     EXPECT(t, "ab", 0, ab);
     EXPECT(t, "bcab", 0, bc, ab);
     EXPECT(t, "aaaaa", 0, aaaa, 'a'); /* the leftmost first */
     EXPECT(t, "aaa", 0, aa, 'a');
     EXPECT(t, " a", 0, ga);
     EXPECT(t, "a  a", 0, 'a', ' ', ga);
-    EXPECT(t, "a\xFF\xC0" "a\xE2\x82", 0, 'a', 0xFF, 0xC0, 'a', 0xE2, 0x82); /* no UTF-8 */
+    EXPECT(t,
+           "a\xFF\xC0"
+           "a\xE2\x82",
+           0, 'a', 0xFF, 0xC0, 'a', 0xE2, 0x82); /* no UTF-8 */
     EXPECT(t, "\xED\xA0\x80\xF4\x90\x80\x80", 0, 0xED, 0xA0, 0x80, 0xF4, 0x90, 0x80, 0x80);
     expect_ids(t, "", 0, NULL, 0);
     mt_tokens tokens = {0}; /* appended */
@@ -262,10 +269,10 @@ static void test_special_tokens(void **state) {
     assert_int_equal(mt_tokenizer_find(t, "<x>y", 4), -1);
     assert_int_equal(mt_tokenizer_find(t, "a", 1), -1);
     assert_int_equal(mt_tokenizer_find(t, "", 0), -1);
-    assert_true(mt_tokenizer_is_end(t, end) && mt_tokenizer_is_end(t, x) && !mt_tokenizer_is_end(t, bos)
-                && !mt_tokenizer_is_end(t, 'a'));
-    assert_true(mt_tokenizer_is_control(t, unknown) && !mt_tokenizer_is_control(t, user)
-                && !mt_tokenizer_is_control(t, -1));
+    assert_true(mt_tokenizer_is_end(t, end) && mt_tokenizer_is_end(t, x) && !mt_tokenizer_is_end(t, bos) &&
+                !mt_tokenizer_is_end(t, 'a'));
+    assert_true(mt_tokenizer_is_control(t, unknown) && !mt_tokenizer_is_control(t, user) &&
+                !mt_tokenizer_is_control(t, -1));
     assert_false(mt_tokenizer_is_end(t, 10000));
     assert_int_equal(mt_tokenizer_special(t, MT_TOKEN_BOS), bos);
     assert_int_equal(mt_tokenizer_special(t, MT_TOKEN_EOM), -1);
@@ -323,7 +330,9 @@ static void test_detokenizer(void **state) {
     mt_tokenizer *t = make(v);
     mt_detokenizer *d = NULL;
     assert_int_equal(mt_detokenizer_new(&d, t, 0, NULL), MT_OK);
-    static const struct { int byte; const char *out;
+    static const struct {
+        int byte;
+        const char *out;
     } steps[] = {{'a', "a"},
                  {0xE2, ""},
                  {0x82, ""},
@@ -346,8 +355,10 @@ static void test_detokenizer(void **state) {
     for (size_t i = 0; i < COUNT_OF(steps); i++) {
         const char *out = NULL;
         size_t length;
-        if (steps[i].byte >= 0) assert_int_equal(mt_detokenizer_push(d, steps[i].byte, &out, &length, NULL), MT_OK);
-        else assert_int_equal(mt_detokenizer_flush(d, &out, &length, NULL), MT_OK);
+        if (steps[i].byte >= 0)
+            assert_int_equal(mt_detokenizer_push(d, steps[i].byte, &out, &length, NULL), MT_OK);
+        else
+            assert_int_equal(mt_detokenizer_flush(d, &out, &length, NULL), MT_OK);
         assert_string_equal(out, steps[i].out);
         assert_int_equal(length, strlen(out));
     }

@@ -60,7 +60,10 @@ typedef struct small {
     enum { BOOL, SIGNED, UNSIGNED, REAL, SCALE } kind;
     int bits, x, y; /* exponent and mantissa widths */
     int count;
-    struct number { double value; int code; } numbers[256];
+    struct number {
+        double value;
+        int code;
+    } numbers[256];
 } small;
 
 static bool is_e4m3(const small *t) { return t->kind == REAL && t->x == 4 && t->y == 3; }
@@ -69,11 +72,16 @@ static bool is_e5m2(const small *t) { return t->kind == REAL && t->x == 5 && t->
 static double reference_decode(const small *t, int code) {
     const int codes = 1 << t->bits;
     switch (t->kind) {
-    case BOOL: return code ? 1 : 0;
-    case UNSIGNED: return code;
-    case SIGNED: return code < codes / 2 ? code : code - codes;
-    case SCALE: return code == 255 ? NAN : pow(2, code - 127);
-    default: break;
+    case BOOL:
+        return code ? 1 : 0;
+    case UNSIGNED:
+        return code;
+    case SIGNED:
+        return code < codes / 2 ? code : code - codes;
+    case SCALE:
+        return code == 255 ? NAN : pow(2, code - 127);
+    default:
+        break;
     }
     const double sign = code < codes / 2 ? 1 : -1;
     const int magnitude = code % (codes / 2), exponent = magnitude / (1 << t->y);
@@ -155,8 +163,10 @@ static void check_fields(const small *t) {
     assert_int_equal(f->bits, t->bits);
     assert_false(tile_format_is_block(f));
     assert_int_equal(f->scalar.bits, t->bits);
-    assert_int_equal(f->scalar.kind, t->kind == BOOL ? TILE_BOOL : t->kind == SIGNED ? TILE_INT
-                                     : t->kind == UNSIGNED ? TILE_UINT : TILE_FLOAT);
+    assert_int_equal(f->scalar.kind, t->kind == BOOL       ? TILE_BOOL
+                                     : t->kind == SIGNED   ? TILE_INT
+                                     : t->kind == UNSIGNED ? TILE_UINT
+                                                           : TILE_FLOAT);
     assert_int_equal(f->scalar.exponent, t->x);
     assert_int_equal(f->scalar.mantissa, t->y);
     assert_int_equal(f->scalar.is_unsigned, t->kind == SCALE);
@@ -169,11 +179,15 @@ static void check_fields(const small *t) {
 static void test_names(void **state) {
     (void)state;
     assert_int_equal(each_small_type(check_fields), 2 + 16 + 27);
-    static const struct { const char *name; int kind, bits, x, y; double max; } wide[] = {
-        {"i16", TILE_INT, 16, 0, 0, 32767}, {"u16", TILE_UINT, 16, 0, 0, 65535},
+    static const struct {
+        const char *name;
+        int kind, bits, x, y;
+        double max;
+    } wide[] = {
+        {"i16", TILE_INT, 16, 0, 0, 32767},      {"u16", TILE_UINT, 16, 0, 0, 65535},
         {"i32", TILE_INT, 32, 0, 0, 2147483647}, {"u32", TILE_UINT, 32, 0, 0, 4294967295},
-        {"i64", TILE_INT, 64, 0, 0, 0x1p63}, {"u64", TILE_UINT, 64, 0, 0, 0x1p64},
-        {"f16", TILE_FLOAT, 16, 5, 10, 65504}, {"bf16", TILE_FLOAT, 16, 8, 7, 0x1.fep127},
+        {"i64", TILE_INT, 64, 0, 0, 0x1p63},     {"u64", TILE_UINT, 64, 0, 0, 0x1p64},
+        {"f16", TILE_FLOAT, 16, 5, 10, 65504},   {"bf16", TILE_FLOAT, 16, 8, 7, 0x1.fep127},
         {"f32", TILE_FLOAT, 32, 8, 23, FLT_MAX}, {"f64", TILE_FLOAT, 64, 11, 52, DBL_MAX},
     };
     for (size_t i = 0; i < COUNT_OF(wide); i++) {
@@ -185,10 +199,10 @@ static void test_names(void **state) {
         if (t.kind == TILE_FLOAT) assert_int_equal(t.special, TILE_IEEE);
         assert_true(tile_scalar_max(t) == wide[i].max);
     }
-    static const char *const unknown[] = {
-        "",     "i",  "i0", "i9",   "i08",  "i128", "u",     "u12",  "f",    "f8",  "f128", "e",    "em",    "e0m3",
-        "e1m0", "e4m4", "e8m0x", "e8m1", "e9m0", "e5m", "m3", "e4m-1", "E4M3", "e04m3", " f32", "f32 ", "bool8",
-        "q4_1"};
+    static const char *const unknown[] = {"",      "i",    "i0",    "i9",   "i08",  "i128",  "u",
+                                          "u12",   "f",    "f8",    "f128", "e",    "em",    "e0m3",
+                                          "e1m0",  "e4m4", "e8m0x", "e8m1", "e9m0", "e5m",   "m3",
+                                          "e4m-1", "E4M3", "e04m3", " f32", "f32 ", "bool8", "q4_1"};
     for (size_t i = 0; i < COUNT_OF(unknown); i++) assert_null(tile_format_scalar(unknown[i], strlen(unknown[i])));
     assert_null(tile_format_scalar("f32", 4)); /* with its NUL */
     assert_null(tile_format_scalar(NULL, 0));
@@ -196,13 +210,31 @@ static void test_names(void **state) {
 
 static void test_bytes(void **state) {
     (void)state;
-    static const struct { const char *name; int64_t count, bytes; } cases[] = {
-        {"f32", 0, 0}, {"f32", 3, 12}, {"u1", 1, 1}, {"u1", 8, 1}, {"u1", 9, 2}, {"i3", 2, 1}, {"i3", 3, 2},
-        {"e2m3", 4, 3}, {"u7", 8, 7}, {"u7", 9, 8}, {"u5", 7, 5}, {"u8", INT64_MAX, INT64_MAX},
+    static const struct {
+        const char *name;
+        int64_t count, bytes;
+    } cases[] = {
+        {"f32", 0, 0},
+        {"f32", 3, 12},
+        {"u1", 1, 1},
+        {"u1", 8, 1},
+        {"u1", 9, 2},
+        {"i3", 2, 1},
+        {"i3", 3, 2},
+        {"e2m3", 4, 3},
+        {"u7", 8, 7},
+        {"u7", 9, 8},
+        {"u5", 7, 5},
+        {"u8", INT64_MAX, INT64_MAX},
         {"u1", INT64_MAX, INT64_MAX / 8 + 1},
-        {"u7", INT64_MAX, INT64_MAX / 8 * 7 + 7}, {"f64", INT64_MAX, -1}, {"f64", INT64_MAX / 8, INT64_MAX - 7},
-        {"f64", INT64_MAX / 8 + 1, -1}, {"u16", INT64_MAX / 2 + 1, -1}, {"u16", INT64_MAX / 2, INT64_MAX - 1},
-        {"f32", -1, -1}, {"f32", INT64_MIN, -1},
+        {"u7", INT64_MAX, INT64_MAX / 8 * 7 + 7},
+        {"f64", INT64_MAX, -1},
+        {"f64", INT64_MAX / 8, INT64_MAX - 7},
+        {"f64", INT64_MAX / 8 + 1, -1},
+        {"u16", INT64_MAX / 2 + 1, -1},
+        {"u16", INT64_MAX / 2, INT64_MAX - 1},
+        {"f32", -1, -1},
+        {"f32", INT64_MIN, -1},
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++)
         if (tile_format_bytes(named(cases[i].name), cases[i].count) != cases[i].bytes)
@@ -243,10 +275,36 @@ static void check_small_encode(const small *t) {
         PROBE(middle * (1 + 0x1p-9)), PROBE(middle * (1 - 0x1p-9));
         for (int k = 0; k < 20; k++) PROBE(v + (next - v) * ((double)(random_u64() >> 11) * 0x1p-53));
     }
-    static const double special[] = {
-        0.0, INFINITY, NAN, DBL_MAX, DBL_MIN, DBL_TRUE_MIN, 0x1p63, 0x1p64, 0x1p52, 0x1p53, 0.5, 1.5, 2.5,
-        0x1.fffffffffffffp-2, 127.5, 128.5, 254.5, 255.5, 256, 448, 464, 480, 57344, 61440, 65536,
-        0x1p127, 0x1.7fffffffffffcp127, 0x1.8p127, 0x1p-127, 0x1p-128};
+    static const double special[] = {0.0,
+                                     INFINITY,
+                                     NAN,
+                                     DBL_MAX,
+                                     DBL_MIN,
+                                     DBL_TRUE_MIN,
+                                     0x1p63,
+                                     0x1p64,
+                                     0x1p52,
+                                     0x1p53,
+                                     0.5,
+                                     1.5,
+                                     2.5,
+                                     0x1.fffffffffffffp-2,
+                                     127.5,
+                                     128.5,
+                                     254.5,
+                                     255.5,
+                                     256,
+                                     448,
+                                     464,
+                                     480,
+                                     57344,
+                                     61440,
+                                     65536,
+                                     0x1p127,
+                                     0x1.7fffffffffffcp127,
+                                     0x1.8p127,
+                                     0x1p-127,
+                                     0x1p-128};
     for (size_t i = 0; i < COUNT_OF(special); i++) PROBE(special[i]), PROBE(-special[i]);
     for (int i = 0; i < 5000; i++) {
         PROBE(from_bits(random_u64())); /* all magnitudes, NaN too */
@@ -268,9 +326,13 @@ static void test_small_encode(void **state) {
 /* The types of the OCP standards, spelled out: their largest, smallest normal, smallest subnormal. */
 static void test_standard_numbers(void **state) {
     (void)state;
-    static const struct { const char *name; double max, normal, subnormal; } cases[] = {
-        {"e4m3", 448, 0x1p-6, 0x1p-9}, {"e5m2", 57344, 0x1p-14, 0x1p-16}, {"e3m2", 28, 0.25, 0.0625},
-        {"e2m3", 7.5, 1, 0.125}, {"e2m1", 6, 1, 0.5}, {"f16", 65504, 0x1p-14, 0x1p-24},
+    static const struct {
+        const char *name;
+        double max, normal, subnormal;
+    } cases[] = {
+        {"e4m3", 448, 0x1p-6, 0x1p-9}, {"e5m2", 57344, 0x1p-14, 0x1p-16},
+        {"e3m2", 28, 0.25, 0.0625},    {"e2m3", 7.5, 1, 0.125},
+        {"e2m1", 6, 1, 0.5},           {"f16", 65504, 0x1p-14, 0x1p-24},
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         const tile_scalar t = named(cases[i].name)->scalar;
@@ -298,9 +360,12 @@ static void check_middles(const tile_format *f, uint64_t first, uint64_t step) {
             code + 1 < infinity ? tile_scalar_decode(t, code + 1) : 2 * v - tile_scalar_decode(t, code - 1);
         const double middle = (v + next) / 2;
         const uint64_t even = code + code % 2;
-        const struct { double value; uint64_t code; } probes[] = {
-            {v, code}, {nextafter(v, INFINITY), code}, {nextafter(middle, 0), code}, {middle, even},
-            {nextafter(middle, INFINITY), code + 1}, {nextafter(next, 0), code + 1},
+        const struct {
+            double value;
+            uint64_t code;
+        } probes[] = {
+            {v, code},      {nextafter(v, INFINITY), code},          {nextafter(middle, 0), code},
+            {middle, even}, {nextafter(middle, INFINITY), code + 1}, {nextafter(next, 0), code + 1},
         };
         assert_true(v < middle && middle < next);
         for (size_t i = 0; i < COUNT_OF(probes); i++) {
@@ -513,12 +578,18 @@ static void test_against_ml_dtypes(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_names),           cmocka_unit_test(test_bytes),
-        cmocka_unit_test(test_small_decode),    cmocka_unit_test(test_small_encode),
-        cmocka_unit_test(test_standard_numbers), cmocka_unit_test(test_f16),
-        cmocka_unit_test(test_bf16),            cmocka_unit_test(test_f32),
-        cmocka_unit_test(test_f64),             cmocka_unit_test(test_wide_integers),
-        cmocka_unit_test(test_rounding_modes),  cmocka_unit_test(test_packed),
+        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_small_decode),
+        cmocka_unit_test(test_small_encode),
+        cmocka_unit_test(test_standard_numbers),
+        cmocka_unit_test(test_f16),
+        cmocka_unit_test(test_bf16),
+        cmocka_unit_test(test_f32),
+        cmocka_unit_test(test_f64),
+        cmocka_unit_test(test_wide_integers),
+        cmocka_unit_test(test_rounding_modes),
+        cmocka_unit_test(test_packed),
         cmocka_unit_test(test_against_ml_dtypes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

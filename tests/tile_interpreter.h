@@ -1,8 +1,9 @@
 /* A tile op evaluated by walking its tree: slow, plain, and written without a look at the emitter, as its oracle.
  *
- * Every tile is computed as a whole: floats as doubles, rounded to f32 after each f32 operation (as the language says), integers as
- * int64_t, wrapped. Sums and dots are taken in double and rounded once, so results agree with a real machine's up to the order
- * of its sums. Instructions run in the order of their numbers. Memory comes from malloc and is freed at the end. */
+ * Every tile is computed as a whole: floats as doubles, rounded to f32 after each f32 operation (as the language says),
+ * integers as int64_t, wrapped. Sums and dots are taken in double and rounded once, so results agree with a real
+ * machine's up to the order of its sums. Instructions run in the order of their numbers. Memory comes from malloc and
+ * is freed at the end. */
 #ifndef TILE_INTERPRETER_H
 #define TILE_INTERPRETER_H
 
@@ -13,7 +14,10 @@
 #include "emit/cpu_abi.h"
 #include "tile/tile.h"
 
-typedef union cell { double f; int64_t i; } cell;
+typedef union cell {
+    double f;
+    int64_t i;
+} cell;
 
 typedef struct tile { /* the cells are row-major */
     tile_shape shape;
@@ -40,7 +44,9 @@ static inline void *interpreter_alloc(interpreter *p, size_t size) {
     return p->blocks[p->block_count++];
 }
 
-static inline bool cell_is_float(const tile_format *t) { return t->scalar.kind == TILE_FLOAT || tile_format_is_block(t); }
+static inline bool cell_is_float(const tile_format *t) {
+    return t->scalar.kind == TILE_FLOAT || tile_format_is_block(t);
+}
 
 static inline tile tile_new(interpreter *p, const tile_shape *shape, const tile_format *type) {
     tile t = {*shape, type, tile_shape_count(shape), NULL};
@@ -67,7 +73,8 @@ static inline cell tile_broadcast(const tile *t, const int64_t *at, int rank) {
 /* ---- numbers ---- */
 
 static inline int64_t wrap_integer(const tile_format *t, int64_t v) {
-    if (t->scalar.bits == 32) return t->scalar.kind == TILE_INT ? (int64_t)(int32_t)(uint32_t)(uint64_t)v : (int64_t)(uint32_t)(uint64_t)v;
+    if (t->scalar.bits == 32)
+        return t->scalar.kind == TILE_INT ? (int64_t)(int32_t)(uint32_t)(uint64_t)v : (int64_t)(uint32_t)(uint64_t)v;
     return v;
 }
 
@@ -81,31 +88,70 @@ static inline cell operate_integer(const tile_node *n, int64_t a, int64_t b) {
     const uint64_t x = (uint64_t)a, y = (uint64_t)b;
     int64_t r = 0;
     switch (n->op) {
-    case TILE_NEG: r = (int64_t)(0 - x); break;
-    case TILE_NOT: r = !a; break;
-    case TILE_ABS: r = a < 0 ? (int64_t)(0 - x) : a; break;
-    case TILE_ADD: r = (int64_t)(x + y); break;
-    case TILE_SUB: r = (int64_t)(x - y); break;
-    case TILE_MUL: r = (int64_t)(x * y); break;
-    case TILE_DIV: r = floor_quotient(a, b); break;
-    case TILE_MOD: r = b ? (int64_t)(x - (uint64_t)floor_quotient(a, b) * y) : 0; break;
-    case TILE_CEIL_DIV: r = b ? (int64_t)((uint64_t)floor_quotient(a, b) + (b == -1 ? 0 : a % b != 0)) : 0; break;
-    case TILE_MIN: r = a < b ? a : b; break;
-    case TILE_MAX: r = a > b ? a : b; break;
+    case TILE_NEG:
+        r = (int64_t)(0 - x);
+        break;
+    case TILE_NOT:
+        r = !a;
+        break;
+    case TILE_ABS:
+        r = a < 0 ? (int64_t)(0 - x) : a;
+        break;
+    case TILE_ADD:
+        r = (int64_t)(x + y);
+        break;
+    case TILE_SUB:
+        r = (int64_t)(x - y);
+        break;
+    case TILE_MUL:
+        r = (int64_t)(x * y);
+        break;
+    case TILE_DIV:
+        r = floor_quotient(a, b);
+        break;
+    case TILE_MOD:
+        r = b ? (int64_t)(x - (uint64_t)floor_quotient(a, b) * y) : 0;
+        break;
+    case TILE_CEIL_DIV:
+        r = b ? (int64_t)((uint64_t)floor_quotient(a, b) + (b == -1 ? 0 : a % b != 0)) : 0;
+        break;
+    case TILE_MIN:
+        r = a < b ? a : b;
+        break;
+    case TILE_MAX:
+        r = a > b ? a : b;
+        break;
     case TILE_AND:
-    case TILE_BIT_AND: r = a & b; break;
+    case TILE_BIT_AND:
+        r = a & b;
+        break;
     case TILE_OR:
-    case TILE_BIT_OR: r = a | b; break;
-    case TILE_BIT_XOR: r = a ^ b; break;
-    case TILE_SHL: r = (int64_t)(x << b); break;
-    case TILE_SHR: r = a >> b; break;
-    case TILE_EQ: return (cell){.i = a == b};
-    case TILE_NE: return (cell){.i = a != b};
-    case TILE_LT: return (cell){.i = a < b};
-    case TILE_LE: return (cell){.i = a <= b};
-    case TILE_GT: return (cell){.i = a > b};
-    case TILE_GE: return (cell){.i = a >= b};
-    default: abort();
+    case TILE_BIT_OR:
+        r = a | b;
+        break;
+    case TILE_BIT_XOR:
+        r = a ^ b;
+        break;
+    case TILE_SHL:
+        r = (int64_t)(x << b);
+        break;
+    case TILE_SHR:
+        r = a >> b;
+        break;
+    case TILE_EQ:
+        return (cell){.i = a == b};
+    case TILE_NE:
+        return (cell){.i = a != b};
+    case TILE_LT:
+        return (cell){.i = a < b};
+    case TILE_LE:
+        return (cell){.i = a <= b};
+    case TILE_GT:
+        return (cell){.i = a > b};
+    case TILE_GE:
+        return (cell){.i = a >= b};
+    default:
+        abort();
     }
     return (cell){.i = wrap_integer(n->type, r)};
 }
@@ -113,33 +159,80 @@ static inline cell operate_integer(const tile_node *n, int64_t a, int64_t b) {
 static inline cell operate_float(const tile_node *n, double a, double b) {
     double r = 0;
     switch (n->op) {
-    case TILE_NEG: r = -a; break;
-    case TILE_ABS: r = fabs(a); break;
-    case TILE_EXP: r = exp(a); break;
-    case TILE_EXP2: r = exp2(a); break;
-    case TILE_LOG: r = log(a); break;
-    case TILE_LOG2: r = log2(a); break;
-    case TILE_SIN: r = sin(a); break;
-    case TILE_COS: r = cos(a); break;
-    case TILE_TANH: r = tanh(a); break;
-    case TILE_SQRT: r = sqrt(a); break;
-    case TILE_RSQRT: r = 1.0 / sqrt(a); break;
-    case TILE_FLOOR: r = floor(a); break;
-    case TILE_CEIL: r = ceil(a); break;
-    case TILE_ROUND: r = rint(a); break;
-    case TILE_ADD: r = a + b; break;
-    case TILE_SUB: r = a - b; break;
-    case TILE_MUL: r = a * b; break;
-    case TILE_DIV: r = a / b; break;
-    case TILE_MIN: r = fmin(a, b); break;
-    case TILE_MAX: r = fmax(a, b); break;
-    case TILE_EQ: return (cell){.i = a == b};
-    case TILE_NE: return (cell){.i = a != b};
-    case TILE_LT: return (cell){.i = a < b};
-    case TILE_LE: return (cell){.i = a <= b};
-    case TILE_GT: return (cell){.i = a > b};
-    case TILE_GE: return (cell){.i = a >= b};
-    default: abort();
+    case TILE_NEG:
+        r = -a;
+        break;
+    case TILE_ABS:
+        r = fabs(a);
+        break;
+    case TILE_EXP:
+        r = exp(a);
+        break;
+    case TILE_EXP2:
+        r = exp2(a);
+        break;
+    case TILE_LOG:
+        r = log(a);
+        break;
+    case TILE_LOG2:
+        r = log2(a);
+        break;
+    case TILE_SIN:
+        r = sin(a);
+        break;
+    case TILE_COS:
+        r = cos(a);
+        break;
+    case TILE_TANH:
+        r = tanh(a);
+        break;
+    case TILE_SQRT:
+        r = sqrt(a);
+        break;
+    case TILE_RSQRT:
+        r = 1.0 / sqrt(a);
+        break;
+    case TILE_FLOOR:
+        r = floor(a);
+        break;
+    case TILE_CEIL:
+        r = ceil(a);
+        break;
+    case TILE_ROUND:
+        r = rint(a);
+        break;
+    case TILE_ADD:
+        r = a + b;
+        break;
+    case TILE_SUB:
+        r = a - b;
+        break;
+    case TILE_MUL:
+        r = a * b;
+        break;
+    case TILE_DIV:
+        r = a / b;
+        break;
+    case TILE_MIN:
+        r = fmin(a, b);
+        break;
+    case TILE_MAX:
+        r = fmax(a, b);
+        break;
+    case TILE_EQ:
+        return (cell){.i = a == b};
+    case TILE_NE:
+        return (cell){.i = a != b};
+    case TILE_LT:
+        return (cell){.i = a < b};
+    case TILE_LE:
+        return (cell){.i = a <= b};
+    case TILE_GT:
+        return (cell){.i = a > b};
+    case TILE_GE:
+        return (cell){.i = a >= b};
+    default:
+        abort();
     }
     return (cell){.f = n->type->scalar.bits == 32 ? (double)(float)r : r};
 }
@@ -147,19 +240,28 @@ static inline cell operate_float(const tile_node *n, double a, double b) {
 /* The limits of an integer type; u64 as far as int64_t goes. */
 static inline cell cast_cell(cell v, const tile_format *from, const tile_format *to) {
     const tile_scalar t = to->scalar;
-    if (cell_is_float(to)) return (cell){.f = tile_scalar_decode(t, tile_scalar_encode(t, cell_is_float(from) ? v.f : (double)v.i))};
-    const int64_t high = t.kind == TILE_BOOL ? 1 : t.bits == 64 ? INT64_MAX : ((int64_t)1 << (t.bits - (t.kind == TILE_INT))) - 1;
+    if (cell_is_float(to))
+        return (cell){.f = tile_scalar_decode(t, tile_scalar_encode(t, cell_is_float(from) ? v.f : (double)v.i))};
+    const int64_t high = t.kind == TILE_BOOL ? 1
+                         : t.bits == 64      ? INT64_MAX
+                                             : ((int64_t)1 << (t.bits - (t.kind == TILE_INT))) - 1;
     const int64_t low = t.kind == TILE_INT ? -high - 1 : 0;
     if (cell_is_float(from)) {
         const double r = rint(v.f);
-        return (cell){.i = isnan(r) ? 0 : r >= 0x1p63 ? high : r < -0x1p63 ? low : max_i64(low, min_i64(high, (int64_t)r))};
+        return (cell){.i = isnan(r)      ? 0
+                           : r >= 0x1p63 ? high
+                           : r < -0x1p63 ? low
+                                         : max_i64(low, min_i64(high, (int64_t)r))};
     }
     return (cell){.i = max_i64(low, min_i64(high, v.i))};
 }
 
 /* ---- tensors ---- */
 
-typedef struct block_values { const uint8_t *block; float values[1024]; } block_values; /* the block decoded last */
+typedef struct block_values {
+    const uint8_t *block;
+    float values[1024];
+} block_values; /* the block decoded last */
 
 /* `last` may be NULL where there are no blocks. */
 static inline cell load_cell(const tile_format *t, const void *data, int64_t i, block_values *last) {
@@ -179,9 +281,12 @@ static inline cell load_cell(const tile_format *t, const void *data, int64_t i, 
 }
 
 static inline void store_cell(const tile_format *t, void *data, int64_t i, cell c) {
-    if (t->scalar.bits == 64 && t->scalar.kind != TILE_FLOAT) memcpy((char *)data + 8 * i, &c.i, 8);
-    else if (t->bits == 8 && cell_is_float(t) && isinf(c.f)) ((uint8_t *)data)[i] = c.f > 0 ? 0x7c : 0xfc; /* e5m2's; a cast would saturate */
-    else tile_format_set(t, data, i, cell_is_float(t) ? c.f : (double)c.i);
+    if (t->scalar.bits == 64 && t->scalar.kind != TILE_FLOAT)
+        memcpy((char *)data + 8 * i, &c.i, 8);
+    else if (t->bits == 8 && cell_is_float(t) && isinf(c.f))
+        ((uint8_t *)data)[i] = c.f > 0 ? 0x7c : 0xfc; /* e5m2's; a cast would saturate */
+    else
+        tile_format_set(t, data, i, cell_is_float(t) ? c.f : (double)c.i);
 }
 
 static inline tile evaluate(interpreter *p, const tile_node *n);
@@ -230,19 +335,26 @@ static inline tile evaluate_reduce(interpreter *p, const tile_node *n) {
         for (int64_t k = 0; k < a.shape.extent[n->index]; k++) {
             at[n->index] = k;
             const cell v = a.cells[tile_ravel(&a.shape, at)];
-            if (is_float) sum.f += v.f;
-            else sum.i = (int64_t)((uint64_t)sum.i + (uint64_t)v.i);
+            if (is_float)
+                sum.f += v.f;
+            else
+                sum.i = (int64_t)((uint64_t)sum.i + (uint64_t)v.i);
             if (is_float && isnan(v.f)) continue;
             const bool less = n->op == TILE_REDUCE_MIN;
-            const bool wins = !found || (is_float ? (less ? v.f < most.f : v.f > most.f) : (less ? v.i < most.i : v.i > most.i));
+            const bool wins =
+                !found || (is_float ? (less ? v.f < most.f : v.f > most.f) : (less ? v.i < most.i : v.i > most.i));
             if (wins) most = v, best = k;
             found = true;
         }
         if (!found && is_float) most.f = n->op == TILE_REDUCE_MIN ? (double)INFINITY : -(double)INFINITY;
-        if (n->op == TILE_ARGMAX) out.cells[i].i = best;
-        else if (n->op != TILE_SUM) out.cells[i] = most;
-        else if (is_float) out.cells[i].f = n->type->scalar.bits == 32 ? (double)(float)sum.f : sum.f;
-        else out.cells[i].i = wrap_integer(n->type, sum.i);
+        if (n->op == TILE_ARGMAX)
+            out.cells[i].i = best;
+        else if (n->op != TILE_SUM)
+            out.cells[i] = most;
+        else if (is_float)
+            out.cells[i].f = n->type->scalar.bits == 32 ? (double)(float)sum.f : sum.f;
+        else
+            out.cells[i].i = wrap_integer(n->type, sum.i);
     }
     return out;
 }
@@ -256,11 +368,15 @@ static inline tile evaluate_dot(interpreter *p, const tile_node *n) {
             double sum = 0;
             int64_t whole = 0;
             for (int64_t k = 0; k < depth; k++) {
-                if (cell_is_float(a.type)) sum += (double)(float)a.cells[i * depth + k].f * (double)(float)b.cells[k * columns + j].f;
-                else whole += a.cells[i * depth + k].i * b.cells[k * columns + j].i;
+                if (cell_is_float(a.type))
+                    sum += (double)(float)a.cells[i * depth + k].f * (double)(float)b.cells[k * columns + j].f;
+                else
+                    whole += a.cells[i * depth + k].i * b.cells[k * columns + j].i;
             }
-            if (cell_is_float(n->type)) out.cells[i * columns + j].f = (double)(float)sum;
-            else out.cells[i * columns + j].i = wrap_integer(n->type, whole);
+            if (cell_is_float(n->type))
+                out.cells[i * columns + j].f = (double)(float)sum;
+            else
+                out.cells[i * columns + j].i = wrap_integer(n->type, whole);
         }
     return out;
 }
@@ -272,12 +388,16 @@ static inline tile evaluate_each(interpreter *p, const tile_node *n) {
         int64_t at[TILE_RANK];
         tile_unravel(&out.shape, i, at);
         const cell x = tile_broadcast(&a, at, out.shape.rank);
-        if (n->kind == TILE_BROADCAST) out.cells[i] = x;
-        else if (n->kind == TILE_CAST) out.cells[i] = cast_cell(x, n->a->type, n->type);
+        if (n->kind == TILE_BROADCAST)
+            out.cells[i] = x;
+        else if (n->kind == TILE_CAST)
+            out.cells[i] = cast_cell(x, n->a->type, n->type);
         else {
             const cell y = tile_broadcast(&b, at, out.shape.rank);
-            if (n->kind == TILE_SELECT) out.cells[i] = x.i ? y : tile_broadcast(&c, at, out.shape.rank);
-            else out.cells[i] = cell_is_float(n->a->type) ? operate_float(n, x.f, y.f) : operate_integer(n, x.i, y.i);
+            if (n->kind == TILE_SELECT)
+                out.cells[i] = x.i ? y : tile_broadcast(&c, at, out.shape.rank);
+            else
+                out.cells[i] = cell_is_float(n->a->type) ? operate_float(n, x.f, y.f) : operate_integer(n, x.i, y.i);
         }
     }
     return out;
@@ -313,7 +433,9 @@ static inline tile evaluate_moved(interpreter *p, const tile_node *n) {
             from[r - 1] = at[r - 2];
             from[r - 2] = at[r - 1];
         } else
-            for (int d = 0, t = 0; d < r; d++) from[d] = n->access->item[d].start->value.i + (n->access->item[d].kind == TILE_ITEM_POINT ? 0 : at[t++]);
+            for (int d = 0, t = 0; d < r; d++)
+                from[d] =
+                    n->access->item[d].start->value.i + (n->access->item[d].kind == TILE_ITEM_POINT ? 0 : at[t++]);
         out.cells[i] = a.cells[tile_ravel(&a.shape, from)];
     }
     return out;
@@ -322,52 +444,71 @@ static inline tile evaluate_moved(interpreter *p, const tile_node *n) {
 static inline tile evaluate(interpreter *p, const tile_node *n) {
     tile out;
     switch (n->kind) {
-    case TILE_VAR: return p->variables[n->index];
+    case TILE_VAR:
+        return p->variables[n->index];
     case TILE_ELEMENTWISE:
     case TILE_SELECT:
     case TILE_CAST:
-    case TILE_BROADCAST: return evaluate_each(p, n);
-    case TILE_REDUCE: return evaluate_reduce(p, n);
-    case TILE_DOT: return evaluate_dot(p, n);
+    case TILE_BROADCAST:
+        return evaluate_each(p, n);
+    case TILE_REDUCE:
+        return evaluate_reduce(p, n);
+    case TILE_DOT:
+        return evaluate_dot(p, n);
     case TILE_TRANSPOSE:
     case TILE_RESHAPE:
     case TILE_PART:
-    case TILE_CONCAT: return evaluate_moved(p, n);
+    case TILE_CONCAT:
+        return evaluate_moved(p, n);
     case TILE_LOAD: {
         const int64_t *offsets = slice_offsets(p, n->access, &n->shape);
         const void *data = p->tensors[p->op->params[n->access->param].ordinal].data;
         block_values last = {.block = NULL};
         out = tile_new(p, &n->shape, n->type);
         for (int64_t i = 0; i < out.count; i++)
-            if (offsets[i] >= 0) out.cells[i] = load_cell(n->type, data, offsets[i], &last);
-            else if (cell_is_float(n->type)) out.cells[i].f = 0;
+            if (offsets[i] >= 0)
+                out.cells[i] = load_cell(n->type, data, offsets[i], &last);
+            else if (cell_is_float(n->type))
+                out.cells[i].f = 0;
         return out;
     }
     case TILE_IOTA:
         out = tile_new(p, &n->shape, n->type);
         for (int64_t i = 0; i < out.count; i++) out.cells[i].i = i;
         return out;
-    default: break;
+    default:
+        break;
     }
     out = tile_new(p, &n->shape, n->type);
     switch (n->kind) {
     case TILE_CONST:
-        if (cell_is_float(n->type)) out.cells[0].f = n->value.f;
-        else out.cells[0].i = n->value.i;
+        if (cell_is_float(n->type))
+            out.cells[0].f = n->value.f;
+        else
+            out.cells[0].i = n->value.i;
         break;
-    case TILE_GRID: out.cells[0].i = p->index[n->index]; break;
-    case TILE_LOOP: out.cells[0].i = p->loops[n->index]; break;
+    case TILE_GRID:
+        out.cells[0].i = p->index[n->index];
+        break;
+    case TILE_LOOP:
+        out.cells[0].i = p->loops[n->index];
+        break;
     case TILE_EXTENT: {
         const tile_param *q = &p->op->params[p->op->extent_source[n->index].param];
         out.cells[0].i = p->tensors[q->ordinal].extent[p->op->extent_source[n->index].dimension];
         break;
     }
-    case TILE_LIVE: out.cells[0].i = p->lives[p->op->params[n->index].ordinal]; break;
-    case TILE_ARG:
-        if (cell_is_float(n->type)) out.cells[0].f = (double)p->args[p->op->params[n->index].ordinal].f;
-        else out.cells[0].i = p->args[p->op->params[n->index].ordinal].i;
+    case TILE_LIVE:
+        out.cells[0].i = p->lives[p->op->params[n->index].ordinal];
         break;
-    default: abort();
+    case TILE_ARG:
+        if (cell_is_float(n->type))
+            out.cells[0].f = (double)p->args[p->op->params[n->index].ordinal].f;
+        else
+            out.cells[0].i = p->args[p->op->params[n->index].ordinal].i;
+        break;
+    default:
+        abort();
     }
     return out;
 }
@@ -397,8 +538,10 @@ static inline void execute(interpreter *p, const tile_statement *s) {
                 if (offsets[i] < 0) continue;
                 if (s->adds) {
                     const cell old = load_cell(q->type, data, offsets[i], NULL);
-                    if (!cell_is_float(q->type)) v.i = wrap_integer(q->type, (int64_t)((uint64_t)v.i + (uint64_t)old.i));
-                    else v.f = q->type->scalar.bits == 32 ? (double)(float)(v.f + old.f) : v.f + old.f;
+                    if (!cell_is_float(q->type))
+                        v.i = wrap_integer(q->type, (int64_t)((uint64_t)v.i + (uint64_t)old.i));
+                    else
+                        v.f = q->type->scalar.bits == 32 ? (double)(float)(v.f + old.f) : v.f + old.f;
                 }
                 store_cell(q->type, data, offsets[i], v);
             }
@@ -411,7 +554,8 @@ static inline void execute(interpreter *p, const tile_statement *s) {
 }
 
 /* Runs all instructions of the op. */
-static inline void tile_interpret(const tile_op *op, const cpu_tensor *tensors, const cpu_arg *args, const int32_t *lives) {
+static inline void tile_interpret(const tile_op *op, const cpu_tensor *tensors, const cpu_arg *args,
+                                  const int32_t *lives) {
     interpreter p = {.op = op, .tensors = tensors, .args = args, .lives = lives};
     p.variables = calloc((size_t)op->variable_count + 1, sizeof *p.variables);
     int64_t count[TILE_AXES], total = 1;

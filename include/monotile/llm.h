@@ -20,15 +20,18 @@ typedef struct mt_engine_options {
     int no_fusion;
 } mt_engine_options;
 
-/* Compiles the model's programs for the machine (one for single tokens, one for prompts) and loads them. Model and machine must outlive
- * the engine. options may be NULL. */
-MT_API mt_status mt_engine_create(mt_engine **out, const mt_model *m, mt_machine *machine, const mt_engine_options *options, mt_error *error);
+/* Compiles the model's programs for the machine (one for single tokens, one for prompts) and loads them. Model and
+ * machine must outlive the engine. options may be NULL. */
+MT_API mt_status mt_engine_create(mt_engine **out, const mt_model *m, mt_machine *machine,
+                                  const mt_engine_options *options, mt_error *error);
 MT_API void mt_engine_destroy(mt_engine *e); /* NULL is allowed */
 
-/* Appends tokens to the context. MT_E_LIMIT when it has no room for them, MT_E_ARGUMENT for an id outside the vocabulary; both before anything
- * runs. `logits`, when not NULL, receives count x vocab floats, one row for each token (only with all_logits). */
+/* Appends tokens to the context. MT_E_LIMIT when it has no room for them, MT_E_ARGUMENT for an id outside the
+ * vocabulary; both before anything runs. `logits`, when not NULL, receives count x vocab floats, one row for each token
+ * (only with all_logits). */
 MT_API mt_status mt_engine_feed(mt_engine *e, const int32_t *ids, size_t count, float *logits, mt_error *error);
-/* The logits behind the last token fed: vocab floats that belong to the engine and change with the next feed. NULL before the first. */
+/* The logits behind the last token fed: vocab floats that belong to the engine and change with the next feed. NULL
+ * before the first. */
 MT_API const float *mt_engine_logits(const mt_engine *e);
 MT_API int32_t mt_engine_position(const mt_engine *e); /* tokens in the context */
 MT_API int32_t mt_engine_context(const mt_engine *e);  /* positions it has room for */
@@ -39,24 +42,24 @@ MT_API const mt_program *mt_engine_program(const mt_engine *e, int prompt);
 MT_API mt_session *mt_engine_session(mt_engine *e, int prompt);
 
 typedef struct mt_generate_options {
-    int32_t count;               /* tokens at most; 0: as many as the context has room for */
+    int32_t count; /* tokens at most; 0: as many as the context has room for */
     mt_sampler_options sampler;
-    int ignore_end;              /* go on past end tokens */
+    int ignore_end; /* go on past end tokens */
 } mt_generate_options;
 
 typedef struct mt_generate_stats {
-    size_t prompt_tokens, tokens;       /* fed, generated (the end token counts) */
-    double prompt_seconds, seconds;     /* feeding the prompt; from there to the last token */
-    double first_token_seconds;         /* from the call to the first token */
-    int32_t ended_by;                   /* the end token, or -1 when the count or the context ended it */
+    size_t prompt_tokens, tokens;   /* fed, generated (the end token counts) */
+    double prompt_seconds, seconds; /* feeding the prompt; from there to the last token */
+    double first_token_seconds;     /* from the call to the first token */
+    int32_t ended_by;               /* the end token, or -1 when the count or the context ended it */
 } mt_generate_stats;
 
-/* Called for every generated token with the text that it completes ("" for none; UTF-8, NUL-terminated). Return non-zero to stop. Text that is
- * left at the end (an unfinished character) comes with id -1. */
+/* Called for every generated token with the text that it completes ("" for none; UTF-8, NUL-terminated). Return
+ * non-zero to stop. Text that is left at the end (an unfinished character) comes with id -1. */
 typedef int mt_token_function(void *context, int32_t id, const char *text, size_t length);
 
-/* Feeds the prompt's tokens and generates until an end token, the count, or the context's end. `stats` may be NULL. The end token is given to
- * `each` with empty text and is not fed. */
+/* Feeds the prompt's tokens and generates until an end token, the count, or the context's end. `stats` may be NULL. The
+ * end token is given to `each` with empty text and is not fed. */
 MT_API mt_status mt_engine_generate(mt_engine *e, const mt_tokenizer *t, const int32_t *prompt, size_t prompt_count,
                                     const mt_generate_options *options, mt_token_function *each, void *context,
                                     mt_generate_stats *stats, mt_error *error);

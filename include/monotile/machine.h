@@ -1,4 +1,5 @@
-/* Machines run programs. A machine is a set of processors; a session is a program loaded on a machine with its memory bound. */
+/* Machines run programs. A machine is a set of processors; a session is a program loaded on a machine with its memory
+ * bound. */
 #ifndef MONOTILE_MACHINE_H
 #define MONOTILE_MACHINE_H
 
@@ -17,17 +18,21 @@ MT_API void mt_machine_close(mt_machine *m); /* after its sessions; NULL is allo
 MT_API const char *mt_machine_name(const mt_machine *m);
 MT_API int mt_machine_processors(const mt_machine *m);
 
-/* Loads a program: compiles its ops (or finds them in the cache) and allocates run memory. The program must outlive the session. */
+/* Loads a program: compiles its ops (or finds them in the cache) and allocates run memory. The program must outlive the
+ * session. */
 MT_API mt_status mt_session_create(mt_session **out, mt_machine *m, const mt_program *p, mt_error *error);
 MT_API void mt_session_destroy(mt_session *s); /* NULL is allowed */
 
-/* Binds a tensor to the caller's memory: `bytes` at least the tensor's (row-major, packed), aligned to 64 except weights (any alignment
- * that their elements need). The memory stays the caller's, must live while it is bound, and must not be touched during a run. Tensors never bound:
- * MT_WEIGHT and MT_INPUT make mt_session_run fail; MT_STATE and MT_OUTPUT get memory from the session, zeroed. */
+/* Binds a tensor to the caller's memory: `bytes` at least the tensor's (row-major, packed), aligned to 64 except
+ * weights (any alignment that their elements need). The memory stays the caller's, must live while it is bound, and
+ * must not be touched during a run. Tensors never bound: MT_WEIGHT and MT_INPUT make mt_session_run fail; MT_STATE and
+ * MT_OUTPUT get memory from the session, zeroed. */
 MT_API mt_status mt_session_bind(mt_session *s, const char *name, void *data, size_t bytes, mt_error *error);
 /* A weight's memory is never written. */
-MT_API mt_status mt_session_bind_weight(mt_session *s, const char *name, const void *data, size_t bytes, mt_error *error);
-/* The memory that a tensor is bound to (allocated now if need be), for inputs, outputs and state that the session owns. */
+MT_API mt_status mt_session_bind_weight(mt_session *s, const char *name, const void *data, size_t bytes,
+                                        mt_error *error);
+/* The memory that a tensor is bound to (allocated now if need be), for inputs, outputs and state that the session owns.
+ */
 MT_API mt_status mt_session_memory(mt_session *s, const char *name, void **data, size_t *bytes, mt_error *error);
 
 /* Sets a live value; its range is checked. Values stay until they are set again; they start at their least. */
@@ -45,7 +50,8 @@ typedef struct mt_node_time {
     double seconds;
 } mt_node_time;
 MT_API mt_status mt_session_profile(mt_session *s, int enable, mt_error *error);
-MT_API size_t mt_session_node_times(const mt_session *s, mt_node_time *out, size_t room); /* returns the number of nodes */
+MT_API size_t mt_session_node_times(const mt_session *s, mt_node_time *out,
+                                    size_t room); /* returns the number of nodes */
 
 #ifdef __cplusplus
 }

@@ -13,8 +13,8 @@ extern "C" {
 
 typedef struct mt_tile mt_tile; /* a parsed file; immutable, may be shared between threads */
 
-/* Parses and syntax-checks a .tile text. On MT_E_SYNTAX the error holds the first diagnostic and *diagnostics (when not NULL) all of
- * them, to be freed by the caller with free(). */
+/* Parses and syntax-checks a .tile text. On MT_E_SYNTAX the error holds the first diagnostic and *diagnostics (when not
+ * NULL) all of them, to be freed by the caller with free(). */
 MT_API mt_status mt_tile_parse(mt_tile **out, const char *path, const char *text, size_t length, char **diagnostics,
                                mt_error *error);
 /* The same for a file. */
@@ -23,9 +23,9 @@ MT_API void mt_tile_close(mt_tile *t); /* NULL is allowed; the library's file is
 /* The instruction library that is part of Monotile. */
 MT_API mt_status mt_tile_library(const mt_tile **out, mt_error *error);
 
-MT_API size_t mt_tile_count(const mt_tile *t);                       /* tile programs in the file */
+MT_API size_t mt_tile_count(const mt_tile *t); /* tile programs in the file */
 MT_API const char *mt_tile_name(const mt_tile *t, size_t i);
-MT_API const char *mt_tile_doc(const mt_tile *t, const char *name);  /* the comment above it; "" when none */
+MT_API const char *mt_tile_doc(const mt_tile *t, const char *name); /* the comment above it; "" when none */
 MT_API size_t mt_tile_format_count(const mt_tile *t);
 MT_API const char *mt_tile_format_name(const mt_tile *t, size_t i);
 
@@ -38,8 +38,11 @@ typedef struct mt_constant {
 
 /* A parameter of a tile program, before constants are bound. Strings belong to the file. */
 typedef enum mt_parameter_kind {
-    MT_PARAMETER_IN, MT_PARAMETER_OUT, MT_PARAMETER_INOUT, /* tensors */
-    MT_PARAMETER_ARG, MT_PARAMETER_LIVE
+    MT_PARAMETER_IN,
+    MT_PARAMETER_OUT,
+    MT_PARAMETER_INOUT, /* tensors */
+    MT_PARAMETER_ARG,
+    MT_PARAMETER_LIVE
 } mt_parameter_kind;
 typedef struct mt_parameter {
     const char *name;
@@ -48,13 +51,13 @@ typedef struct mt_parameter {
     int rank;              /* of a tensor; 0 for arg and live */
     const char *extent[5]; /* the constant or the free extent that a dimension has, NULL for an expression */
 } mt_parameter;
-/* The parameters in their order, and the constants with their defaults (value INT64_MIN and type NULL where there is none). At most `room`
- * are written; the result is their number, 0 when there is no such program. */
+/* The parameters in their order, and the constants with their defaults (value INT64_MIN and type NULL where there is
+ * none). At most `room` are written; the result is their number, 0 when there is no such program. */
 MT_API size_t mt_tile_parameters(const mt_tile *t, const char *name, mt_parameter *out, size_t room);
 MT_API size_t mt_tile_constants(const mt_tile *t, const char *name, mt_constant *out, size_t room);
 
-/* Binds constants and checks the whole program. The result strings are the caller's, to be freed with free(); each may be NULL if
- * unwanted: `bound` the program with its constants, `code` the C that the CPU machine compiles. */
+/* Binds constants and checks the whole program. The result strings are the caller's, to be freed with free(); each may
+ * be NULL if unwanted: `bound` the program with its constants, `code` the C that the CPU machine compiles. */
 MT_API mt_status mt_tile_check(const mt_tile *t, const char *name, const mt_constant *constants, size_t count,
                                char **bound, char **code, char **diagnostics, mt_error *error);
 

@@ -1,7 +1,8 @@
 /* Memory that is freed all at once.
  *
- * An arena is a list of chunks, each at least CHUNK bytes, filled from the front. A request that does not fit opens a new
- * chunk. Failure has two faces: inside arena_protect it jumps back there, outside it returns NULL; `trap` tells which. */
+ * An arena is a list of chunks, each at least CHUNK bytes, filled from the front. A request that does not fit opens a
+ * new chunk. Failure has two faces: inside arena_protect it jumps back there, outside it returns NULL; `trap` tells
+ * which. */
 #include "base/base.h"
 
 #include <stdio.h>

@@ -12,7 +12,7 @@
 
 #include "monotile/error.h"
 
-#define COUNT_OF(a) (sizeof(a) / sizeof((a)[0]))
+#define COUNT_OF(a)       (sizeof(a) / sizeof((a)[0]))
 #define PRINTF_LIKE(f, a) __attribute__((format(printf, f, a)))
 
 static inline int64_t min_i64(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -38,7 +38,7 @@ mt_status error_errno(mt_error *error, const char *where, const char *format, ..
  * between (no FILE, no malloc, no lock). Outside of arena_protect a failed allocation returns NULL. */
 typedef struct arena arena;
 
-arena *arena_new(void); /* NULL when memory is out */
+arena *arena_new(void);    /* NULL when memory is out */
 void arena_free(arena *a); /* NULL is allowed */
 /* Zeroed memory, aligned to 16 bytes. size 0 gives a valid pointer. */
 void *arena_alloc(arena *a, size_t size);
@@ -48,7 +48,7 @@ char *arena_string(arena *a, const char *bytes, size_t length); /* a NUL-termina
 char *arena_printf(arena *a, const char *format, ...) PRINTF_LIKE(2, 3);
 /* Calls body(context). Returns false when an allocation from `a` failed inside. Calls may nest. */
 bool arena_protect(arena *a, void (*body)(void *), void *context);
-#define ARENA_NEW(a, type) ((type *)arena_alloc((a), sizeof(type)))
+#define ARENA_NEW(a, type)          ((type *)arena_alloc((a), sizeof(type)))
 #define ARENA_ARRAY(a, count, type) ((type *)arena_array((a), (count), sizeof(type)))
 /* Makes room for one more element in an arena-held array {pointer, count, capacity}; the old array stays behind. */
 #define ARENA_PUSH(a, items, count, capacity)                                                                          \
@@ -72,7 +72,9 @@ void text_free(text *t);
 
 /* hash.c ----------------------------------------------------------------------------------------------------------- */
 
-typedef struct hash128 { uint64_t low, high; } hash128; /* XXH3, 128 bits */
+typedef struct hash128 {
+    uint64_t low, high;
+} hash128; /* XXH3, 128 bits */
 hash128 hash_bytes(const void *data, size_t size);
 uint64_t hash_u64(const void *data, size_t size);
 /* 32 lower-case hex digits and a NUL. */
@@ -81,7 +83,11 @@ void hash_hex(hash128 h, char out[33]);
 /* A map from byte strings to non-negative integers (names to indices). Keys are not copied. Zero-initialise; the
  * table lives in the arena. */
 typedef struct map {
-    struct map_entry { const char *key; size_t length; int64_t value; } *entries; /* open addressing, key NULL = free */
+    struct map_entry {
+        const char *key;
+        size_t length;
+        int64_t value;
+    } * entries; /* open addressing, key NULL = free */
     size_t count, capacity;
 } map;
 int64_t map_get(const map *m, const char *key, size_t length); /* -1 when absent */

@@ -5,8 +5,9 @@
 #include <stdio.h>
 
 const char *mt_status_name(mt_status status) {
-    static const char *const names[] = {"MT_OK",       "MT_E_MEMORY",      "MT_E_IO",    "MT_E_FORMAT",  "MT_E_SYNTAX",  "MT_E_ARGUMENT",
-                                        "MT_E_UNSUPPORTED", "MT_E_LIMIT", "MT_E_COMPILE", "MT_E_HANG", "MT_E_INTERNAL"};
+    static const char *const names[] = {"MT_OK",        "MT_E_MEMORY",   "MT_E_IO",          "MT_E_FORMAT",
+                                        "MT_E_SYNTAX",  "MT_E_ARGUMENT", "MT_E_UNSUPPORTED", "MT_E_LIMIT",
+                                        "MT_E_COMPILE", "MT_E_HANG",     "MT_E_INTERNAL"};
     return (unsigned)status < COUNT_OF(names) ? names[status] : "an unknown status";
 }
 

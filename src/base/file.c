@@ -20,7 +20,8 @@ static int open_regular(const char *path, size_t *size, mt_error *error) {
     if (fstat(fd, &s)) {
         error_errno(error, path, "cannot read the file's size");
     } else if (!S_ISREG(s.st_mode)) {
-        error_set(error, MT_E_IO, path, S_ISDIR(s.st_mode) ? "this is a directory, not a file" : "this is not a regular file");
+        error_set(error, MT_E_IO, path,
+                  S_ISDIR(s.st_mode) ? "this is a directory, not a file" : "this is not a regular file");
     } else {
         *size = (size_t)s.st_size;
         return fd;
@@ -57,7 +58,8 @@ mt_status file_read(text *out, const char *path, size_t limit, mt_error *error) 
     const int fd = open_regular(path, &size, error);
     if (fd < 0) return MT_E_IO;
     mt_status status = MT_OK;
-    if (size > limit) status = error_set(error, MT_E_LIMIT, path, "the file has %zu bytes; at most %zu are read", size, limit);
+    if (size > limit)
+        status = error_set(error, MT_E_LIMIT, path, "the file has %zu bytes; at most %zu are read", size, limit);
     char block[65536];
     for (size_t total = 0; status == MT_OK;) {
         const ssize_t n = read(fd, block, sizeof block);
@@ -89,12 +91,15 @@ mt_status file_write_atomic(const char *path, const void *data, size_t size, mt_
     }
     for (size_t done = 0; done < size && status == MT_OK;) {
         const ssize_t n = write(fd, (const char *)data + done, size - done);
-        if (n >= 0) done += (size_t)n;
-        else if (errno != EINTR) status = error_errno(error, path, "cannot write");
+        if (n >= 0)
+            done += (size_t)n;
+        else if (errno != EINTR)
+            status = error_errno(error, path, "cannot write");
     }
     if (status == MT_OK && fchmod(fd, 0644)) status = error_errno(error, path, "cannot set the file's mode");
     if (close(fd) && status == MT_OK) status = error_errno(error, path, "cannot finish writing");
-    if (status == MT_OK && rename(name.data, path)) status = error_errno(error, path, "cannot move the finished file into place");
+    if (status == MT_OK && rename(name.data, path))
+        status = error_errno(error, path, "cannot move the finished file into place");
     if (status != MT_OK) unlink(name.data);
     text_free(&name);
     return status;
@@ -108,8 +113,10 @@ mt_status file_make_folders(const char *path, mt_error *error) {
         if (i < length && path[i] != '/') continue;
         part.length = 0;
         text_append(&part, path, i);
-        if (part.failed) status = error_set(error, MT_E_MEMORY, path, "no memory for a folder's name");
-        else if (mkdir(part.data, 0700) && errno != EEXIST) status = error_errno(error, part.data, "cannot make the folder");
+        if (part.failed)
+            status = error_set(error, MT_E_MEMORY, path, "no memory for a folder's name");
+        else if (mkdir(part.data, 0700) && errno != EEXIST)
+            status = error_errno(error, part.data, "cannot make the folder");
     }
     text_free(&part);
     return status;
@@ -118,10 +125,14 @@ mt_status file_make_folders(const char *path, mt_error *error) {
 mt_status file_cache_folder(text *out, mt_error *error) {
     const char *chosen = getenv("MONOTILE_CACHE"), *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
     const size_t start = out->length;
-    if (chosen && *chosen) text_string(out, chosen);
-    else if (xdg && *xdg == '/') text_printf(out, "%s/monotile", xdg);
-    else if (home && *home == '/') text_printf(out, "%s/.cache/monotile", home);
-    else return error_set(error, MT_E_IO, NULL, "no cache folder: set MONOTILE_CACHE or HOME");
+    if (chosen && *chosen)
+        text_string(out, chosen);
+    else if (xdg && *xdg == '/')
+        text_printf(out, "%s/monotile", xdg);
+    else if (home && *home == '/')
+        text_printf(out, "%s/.cache/monotile", home);
+    else
+        return error_set(error, MT_E_IO, NULL, "no cache folder: set MONOTILE_CACHE or HOME");
     if (out->failed) return error_set(error, MT_E_MEMORY, NULL, "no memory for the cache folder's name");
     return file_make_folders(out->data + start, error);
 }

@@ -15,7 +15,9 @@ hash128 hash_bytes(const void *data, size_t size) {
 
 uint64_t hash_u64(const void *data, size_t size) { return XXH3_64bits(data, size); }
 
-void hash_hex(hash128 h, char out[33]) { snprintf(out, 33, "%016llx%016llx", (unsigned long long)h.high, (unsigned long long)h.low); }
+void hash_hex(hash128 h, char out[33]) {
+    snprintf(out, 33, "%016llx%016llx", (unsigned long long)h.high, (unsigned long long)h.low);
+}
 
 /* Maps hash with a seed of the process, so that a hostile file cannot choose names that collide. */
 static pthread_once_t seed_once = PTHREAD_ONCE_INIT;

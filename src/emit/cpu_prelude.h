@@ -1,10 +1,11 @@
 /* What emitted code is written in, part one: conversions, arithmetic and rows, for one element at a time.
  *
- * This file is pasted, as it is, into every translation unit that emit_c writes. All functions are total: no value of their
- * arguments traps or is undefined. They are free of branches where a loop over elements may call them, so that the compiler can
- * vectorise the loop; since nothing is contracted or reassociated behind their back (emit_c_flags), an element's result is
- * the same bits in a vector and alone. Elements of tiles are held as C types of their own: f32, f64, the integers; floats of up
- * to 16 bits as their codes; integers of up to 8 bits in int8_t or uint8_t; bool as 0 or 1. */
+ * This file is pasted, as it is, into every translation unit that emit_c writes. All functions are total: no value of
+ * their arguments traps or is undefined. They are free of branches where a loop over elements may call them, so that
+ * the compiler can vectorise the loop; since nothing is contracted or reassociated behind their back (emit_c_flags), an
+ * element's result is the same bits in a vector and alone. Elements of tiles are held as C types of their own: f32,
+ * f64, the integers; floats of up to 16 bits as their codes; integers of up to 8 bits in int8_t or uint8_t; bool as 0
+ * or 1. */
 #ifndef CPU_PRELUDE_H
 #define CPU_PRELUDE_H
 
@@ -15,11 +16,11 @@
 #include <immintrin.h>
 #endif
 
-#define MT_FN static inline __attribute__((unused))
+#define MT_FN     static inline __attribute__((unused))
 #define MT_INLINE static inline __attribute__((unused, always_inline))
-/* Before an innermost loop: MT_VECTORISE when its iterations do not depend on each other, else MT_ROLLED. Neither is unrolled
- * before the compiler vectorises: gcc 12 makes wrong code of nests whose innermost loops of 2 or 4 iterations it has unrolled
- * and then vectorises as groups, where floats are narrowed to integers of 8 or 16 bits. */
+/* Before an innermost loop: MT_VECTORISE when its iterations do not depend on each other, else MT_ROLLED. Neither is
+ * unrolled before the compiler vectorises: gcc 12 makes wrong code of nests whose innermost loops of 2 or 4 iterations
+ * it has unrolled and then vectorises as groups, where floats are narrowed to integers of 8 or 16 bits. */
 #if defined __clang__
 #pragma clang diagnostic ignored "-Wunknown-warning-option"
 #pragma clang diagnostic ignored "-Wpass-failed"
@@ -29,17 +30,41 @@
 #define MT_ROLLED
 #else
 #define MT_VECTORISE _Pragma("GCC ivdep") _Pragma("GCC unroll 1")
-#define MT_ROLLED _Pragma("GCC unroll 1")
+#define MT_ROLLED    _Pragma("GCC unroll 1")
 #endif
 
 /* ---- bits -------------------------------------------------------------------------------------------------------- */
 
-MT_FN float mt_float(uint32_t bits) { float f; __builtin_memcpy(&f, &bits, sizeof f); return f; }
-MT_FN uint32_t mt_bits(float f) { uint32_t bits; __builtin_memcpy(&bits, &f, sizeof bits); return bits; }
-MT_FN double mt_double(uint64_t bits) { double f; __builtin_memcpy(&f, &bits, sizeof f); return f; }
-MT_FN uint64_t mt_bits64(double f) { uint64_t bits; __builtin_memcpy(&bits, &f, sizeof bits); return bits; }
-MT_FN uint16_t mt_get16(const uint8_t *p) { uint16_t v; __builtin_memcpy(&v, p, sizeof v); return v; }
-MT_FN uint32_t mt_get32(const uint8_t *p) { uint32_t v; __builtin_memcpy(&v, p, sizeof v); return v; }
+MT_FN float mt_float(uint32_t bits) {
+    float f;
+    __builtin_memcpy(&f, &bits, sizeof f);
+    return f;
+}
+MT_FN uint32_t mt_bits(float f) {
+    uint32_t bits;
+    __builtin_memcpy(&bits, &f, sizeof bits);
+    return bits;
+}
+MT_FN double mt_double(uint64_t bits) {
+    double f;
+    __builtin_memcpy(&f, &bits, sizeof f);
+    return f;
+}
+MT_FN uint64_t mt_bits64(double f) {
+    uint64_t bits;
+    __builtin_memcpy(&bits, &f, sizeof bits);
+    return bits;
+}
+MT_FN uint16_t mt_get16(const uint8_t *p) {
+    uint16_t v;
+    __builtin_memcpy(&v, p, sizeof v);
+    return v;
+}
+MT_FN uint32_t mt_get32(const uint8_t *p) {
+    uint32_t v;
+    __builtin_memcpy(&v, p, sizeof v);
+    return v;
+}
 
 /* a * b + c, rounded once where the machine has that, else twice. */
 MT_FN float mt_fma(float a, float b, float c) {
@@ -62,7 +87,10 @@ MT_FN uint32_t mt_minu32(uint32_t a, uint32_t b) { return a < b ? a : b; }
 MT_FN uint32_t mt_maxu32(uint32_t a, uint32_t b) { return a > b ? a : b; }
 MT_FN int64_t mt_abs(int64_t x) { return x < 0 ? (int64_t)(0 - (uint64_t)x) : x; }
 MT_FN int32_t mt_abs32(int32_t x) { return x < 0 ? (int32_t)(0 - (uint32_t)x) : x; }
-MT_FN int32_t mt_clamp32(int32_t x, int32_t low, int32_t high) { x = x < low ? low : x; return x > high ? high : x; }
+MT_FN int32_t mt_clamp32(int32_t x, int32_t low, int32_t high) {
+    x = x < low ? low : x;
+    return x > high ? high : x;
+}
 /* Whether index i is in [0, extent). */
 MT_FN int mt_in(int64_t i, int64_t extent) { return (i >= 0) & (i < extent); }
 
@@ -85,10 +113,12 @@ MT_FN int32_t mt_shl32(int32_t a, int32_t n) { return n > 31 ? 0 : (int32_t)((ui
 MT_FN int32_t mt_shr32(int32_t a, int32_t n) { return a >> (n > 31 ? 31 : n < 0 ? 0 : n); }
 MT_FN uint32_t mt_shru32(uint32_t a, uint32_t n) { return n > 31 ? 0 : a >> n; }
 
-/* ---- from floats to integers: to nearest, ties to even, saturated; NaN gives 0 ------------------------------------- */
+/* ---- from floats to integers: to nearest, ties to even, saturated; NaN gives 0 -------------------------------------
+ */
 
 MT_FN int32_t mt_i32_from_f32(float x) {
-    const float r = __builtin_rintf(x), low = r < -0x1p31f ? -0x1p31f : r, in = low > 0x1.fffffep30f ? 0x1.fffffep30f : low;
+    const float r = __builtin_rintf(x), low = r < -0x1p31f ? -0x1p31f : r,
+                in = low > 0x1.fffffep30f ? 0x1.fffffep30f : low;
     const int32_t i = (int32_t)(x == x ? in : 0.0f);
     return r >= 0x1p31f ? INT32_MAX : i;
 }
@@ -111,13 +141,15 @@ MT_FN uint64_t mt_u64_from_f64(double x) {
 MT_FN int64_t mt_int_from_f64(double x, int64_t low, int64_t high) { return mt_clamp(mt_i64_from_f64(x), low, high); }
 
 /* ---- floats of up to 16 bits --------------------------------------------------------------------------------------
- * The type is given by its widths and by what its highest codes mean; all three are constants where these are called. */
+ * The type is given by its widths and by what its highest codes mean; all three are constants where these are called.
+ */
 
 enum { MT_IEEE, MT_NAN, MT_FINITE }; /* infinities and NaN; all bits set is NaN; only numbers */
 
 MT_INLINE float mt_f32_from_float(uint32_t code, int exponent, int mantissa, int special) {
     const int bias = exponent == 8 ? 127 : (1 << (exponent - 1)) - 1;
-    const uint32_t all = (1u << (exponent + mantissa)) - 1, largest = special == MT_IEEE ? all - (1u << mantissa) + 1 : all;
+    const uint32_t all = (1u << (exponent + mantissa)) - 1,
+                   largest = special == MT_IEEE ? all - (1u << mantissa) + 1 : all;
     const uint32_t magnitude = code & all;
     const float normal = mt_float((magnitude << (23 - mantissa)) + ((uint32_t)(127 - bias) << 23));
     const float subnormal = (float)(int32_t)magnitude * mt_float((uint32_t)(128 - bias - mantissa) << 23);
@@ -132,9 +164,12 @@ MT_INLINE uint32_t mt_float_from_f32(float x, int exponent, int mantissa, int sp
     const uint32_t all = (1u << (exponent + mantissa)) - 1, infinity = all - (1u << mantissa) + 1;
     const uint32_t largest = special == MT_IEEE ? infinity - 1 : special == MT_NAN ? all - 1 : all;
     const uint32_t over = special == MT_IEEE && exponent + mantissa > 7 ? infinity : largest;
-    const uint32_t nan = special == MT_IEEE ? infinity | 1u << (mantissa ? mantissa - 1 : 0) : special == MT_NAN ? all : 0;
+    const uint32_t nan = special == MT_IEEE  ? infinity | 1u << (mantissa ? mantissa - 1 : 0)
+                         : special == MT_NAN ? all
+                                             : 0;
     const uint32_t bits = mt_bits(x) & 0x7fffffffu, sign = mt_bits(x) >> 31 << (exponent + mantissa);
-    /* Below the normal numbers the float's own addition rounds: `step` has the spacing of the subnormal ones as its last bit. */
+    /* Below the normal numbers the float's own addition rounds: `step` has the spacing of the subnormal ones as its
+     * last bit. */
     const float step = mt_float((uint32_t)(128 - bias - mantissa + 23) << 23);
     const uint32_t low = mt_bits(mt_float(bits) + step) - mt_bits(step);
     const uint32_t odd = mantissa ? bits >> shift & 1 : 1; /* the significand's last bit; a tie makes it even */
@@ -158,12 +193,14 @@ MT_FN float mt_f32_from_e8m0(uint32_t code) {
     return mt_float(code == 255 ? 0x7fc00000u : code == 256 ? 0 : bits);
 }
 
-/* The same from f64, rounded once; also for e8m0 (is_unsigned), which has no zero. Follows tile_scalar_encode step by step. */
+/* The same from f64, rounded once; also for e8m0 (is_unsigned), which has no zero. Follows tile_scalar_encode step by
+ * step. */
 MT_FN uint32_t mt_float_from_f64(double x, int exponent, int mantissa, int special, int is_unsigned) {
     const int bias = exponent == 8 ? 127 : (1 << (exponent - 1)) - 1, lowest = (is_unsigned ? 0 : 1) - bias;
     const uint32_t all = (1u << (exponent + mantissa)) - 1, infinity = all - (1u << mantissa) + 1;
     const uint32_t largest = special == MT_IEEE ? infinity - 1 : special == MT_NAN ? all - 1 : all;
-    if (x != x) return special == MT_IEEE ? infinity | 1u << (mantissa ? mantissa - 1 : 0) : special == MT_NAN ? all : 0;
+    if (x != x)
+        return special == MT_IEEE ? infinity | 1u << (mantissa ? mantissa - 1 : 0) : special == MT_NAN ? all : 0;
     const uint64_t bits = mt_bits64(x), fraction = bits & (((uint64_t)1 << 52) - 1);
     const int field = (int)(bits >> 52 & 0x7ff), negative = (int)(bits >> 63), at = (field ? field : 1) - 1023;
     const uint64_t significand = fraction | (uint64_t)(field > 0) << 52;
@@ -181,7 +218,8 @@ MT_FN uint32_t mt_float_from_f64(double x, int exponent, int mantissa, int speci
     return (uint32_t)code | (is_unsigned ? 0 : (uint32_t)negative << (exponent + mantissa));
 }
 
-/* ---- functions of f32, within 2 units in the last place ------------------------------------------------------------- */
+/* ---- functions of f32, within 2 units in the last place -------------------------------------------------------------
+ */
 
 /* exp(r) for |r| <= log(2) / 2. */
 MT_FN float mt_exp_near_zero(float r) {
@@ -277,15 +315,18 @@ MT_FN float mt_max_f32(float a, float b) { return ((a > b) | (b != b)) ? a : b; 
 MT_FN double mt_min_f64(double a, double b) { return ((a < b) | (b != b)) ? a : b; }
 MT_FN double mt_max_f64(double a, double b) { return ((a > b) | (b != b)) ? a : b; }
 
-/* ---- packed elements ----------------------------------------------------------------------------------------------- */
+/* ---- packed elements -----------------------------------------------------------------------------------------------
+ */
 
-/* Element i of packed storage with `bits` < 8 bits an element, as its code. Never reads beyond the element's last byte. */
+/* Element i of packed storage with `bits` < 8 bits an element, as its code. Never reads beyond the element's last byte.
+ */
 MT_FN uint32_t mt_get_bits(const void *data, int64_t i, int bits) {
     const uint8_t *p = (const uint8_t *)data + (i >> 3) * bits;
     const int at = (int)(i & 7) * bits, first = at >> 3, last = (at + bits - 1) >> 3;
     return ((uint32_t)p[first] | (uint32_t)p[last] << 8) >> (at & 7) & ((1u << bits) - 1);
 }
-/* Writes one. The byte's other elements are read and written back: two instructions that write into one byte conflict. */
+/* Writes one. The byte's other elements are read and written back: two instructions that write into one byte conflict.
+ */
 MT_FN void mt_put_bits(void *data, int64_t i, int bits, uint32_t code) {
     uint8_t *p = (uint8_t *)data + (i >> 3) * bits;
     const int at = (int)(i & 7) * bits, first = at >> 3, last = (at + bits - 1) >> 3;
@@ -328,19 +369,21 @@ MT_FN uint32_t mt_get_code(const uint8_t *p, int at, int bits) {
 MT_FN int32_t mt_sign(uint32_t code, int bits) { return (int32_t)(code << (32 - bits)) >> (32 - bits); }
 
 /* ---- rows of tensors ------------------------------------------------------------------------------------------------
- * A row of a slice is read through a pointer: into the tensor where all that is needed is there, else to a copy that has
- * zeros (codes of zero) where the tensor has nothing. `offset` is the row's element 0, `start` where in the row the
+ * A row of a slice is read through a pointer: into the tensor where all that is needed is there, else to a copy that
+ * has zeros (codes of zero) where the tensor has nothing. `offset` is the row's element 0, `start` where in the row the
  * slice begins, `extent` the row's elements; `valid` is false for a row that is not there at all. */
 
-typedef struct mt_part { int64_t low, high; } mt_part; /* of the `count` elements, those in range */
+typedef struct mt_part {
+    int64_t low, high;
+} mt_part; /* of the `count` elements, those in range */
 MT_FN mt_part mt_part_of(int valid, int64_t start, int64_t extent, int64_t count) {
     mt_part p = {start >= 0 ? 0 : start > -count ? -start : count, extent - start};
     p.high = p.high < count ? p.high : count;
     if (!valid || p.low >= p.high) p.low = p.high = 0;
     return p;
 }
-MT_FN const void *mt_row(const void *data, int64_t size, int64_t offset, int valid, int64_t start, int64_t extent, int64_t count,
-                         void *copy) {
+MT_FN const void *mt_row(const void *data, int64_t size, int64_t offset, int valid, int64_t start, int64_t extent,
+                         int64_t count, void *copy) {
     const mt_part p = mt_part_of(valid, start, extent, count);
     const char *row = (const char *)data + (offset + start) * size;
     if (p.high - p.low == count) return row;

@@ -1,17 +1,18 @@
 /* What emitted code is written in, part two: vectors, sums in lanes, and dot.
  *
- * Order of sums. A sum along the last axis is taken in 64 lanes, element i in lane i % 64, the lanes then folded in half until
- * one is left. dot with rows of weights (C[m, n] += sum over k of A[m, k] B[n, k]) has MT_LANES lanes along k, each a chain of
- * fused multiply-adds in the order of k, folded in half at the end; that holds for one row of A and for many, whatever path
- * is taken, so a row's result does not depend on its company. dot with B[k, n] continues C by one chain in the order of k. */
+ * Order of sums. A sum along the last axis is taken in 64 lanes, element i in lane i % 64, the lanes then folded in
+ * half until one is left. dot with rows of weights (C[m, n] += sum over k of A[m, k] B[n, k]) has MT_LANES lanes along
+ * k, each a chain of fused multiply-adds in the order of k, folded in half at the end; that holds for one row of A and
+ * for many, whatever path is taken, so a row's result does not depend on its company. dot with B[k, n] continues C by
+ * one chain in the order of k. */
 #ifndef CPU_VECTOR_H
 #define CPU_VECTOR_H
 
 #if defined __x86_64__ && defined __AVX512F__ && defined __AVX512BW__ && defined __AVX512DQ__
-#define MT_LANES 16
+#define MT_LANES   16
 #define MT_M(name) _mm512_##name
 #elif defined __x86_64__ && defined __AVX2__
-#define MT_LANES 8
+#define MT_LANES   8
 #define MT_M(name) _mm256_##name
 #else
 #define MT_LANES 4
@@ -21,12 +22,18 @@ typedef float mt_vec __attribute__((vector_size(4 * MT_LANES)));
 typedef int32_t mt_ivec __attribute__((vector_size(4 * MT_LANES)));
 typedef uint32_t mt_uvec __attribute__((vector_size(4 * MT_LANES)));
 
-MT_INLINE mt_vec mt_load(const float *p) { mt_vec v; __builtin_memcpy(&v, p, sizeof v); return v; }
+MT_INLINE mt_vec mt_load(const float *p) {
+    mt_vec v;
+    __builtin_memcpy(&v, p, sizeof v);
+    return v;
+}
 MT_INLINE void mt_store(float *p, mt_vec v) { __builtin_memcpy(p, &v, sizeof v); }
 MT_INLINE mt_vec mt_splat(float x) { return x - (mt_vec){0}; }
 MT_INLINE mt_vec mt_to_float(mt_ivec v) { return __builtin_convertvector(v, mt_vec); }
 /* Lanes of a where the mask has all bits set, of b where it has none. */
-MT_INLINE mt_vec mt_select(mt_ivec mask, mt_vec a, mt_vec b) { return (mt_vec)((mask & (mt_ivec)a) | (~mask & (mt_ivec)b)); }
+MT_INLINE mt_vec mt_select(mt_ivec mask, mt_vec a, mt_vec b) {
+    return (mt_vec)((mask & (mt_ivec)a) | (~mask & (mt_ivec)b));
+}
 MT_INLINE mt_ivec mt_iselect(mt_ivec mask, mt_ivec a, mt_ivec b) { return (mask & a) | (~mask & b); }
 
 MT_INLINE mt_vec mt_vfma(mt_vec a, mt_vec b, mt_vec c) {
@@ -95,7 +102,8 @@ MT_INLINE mt_ivec mt_load_bits(const uint8_t *p, int bits, int l) {
             shift = (lane & 7) * bits;
         } else {
             const mt_ivec a = mt_iselect((mt_ivec)(lane < 4), zero + (int32_t)low, zero + (int32_t)(low >> 4 * bits));
-            const mt_ivec b = mt_iselect((mt_ivec)(lane < 12), zero + (int32_t)high, zero + (int32_t)(high >> 4 * bits));
+            const mt_ivec b =
+                mt_iselect((mt_ivec)(lane < 12), zero + (int32_t)high, zero + (int32_t)(high >> 4 * bits));
             word = mt_iselect((mt_ivec)(lane < 8), a, b);
             shift = (lane & 3) * bits;
         }
@@ -106,14 +114,21 @@ MT_INLINE mt_ivec mt_load_bits(const uint8_t *p, int bits, int l) {
 MT_INLINE mt_ivec mt_load_halves(const uint8_t *p, const uint8_t *q, int l) {
 #if MT_LANES == 16
     (void)l;
-    return (mt_ivec)_mm512_cvtepu8_epi32(_mm_unpacklo_epi64(_mm_loadl_epi64((const __m128i *)p), _mm_loadl_epi64((const __m128i *)q)));
+    return (mt_ivec)_mm512_cvtepu8_epi32(
+        _mm_unpacklo_epi64(_mm_loadl_epi64((const __m128i *)p), _mm_loadl_epi64((const __m128i *)q)));
 #else
     return mt_load_u8(l < 8 ? p + l : q + l - 8);
 #endif
 }
-MT_INLINE mt_ivec mt_halves(int a, int b, int l) { return mt_iselect((mt_ivec)(mt_lane(l) < 8), (mt_ivec){0} + a, (mt_ivec){0} + b); }
+MT_INLINE mt_ivec mt_halves(int a, int b, int l) {
+    return mt_iselect((mt_ivec)(mt_lane(l) < 8), (mt_ivec){0} + a, (mt_ivec){0} + b);
+}
 MT_INLINE mt_ivec mt_load_i16(const uint8_t *p) { return (mt_load_u16(p) ^ 0x8000) - 0x8000; }
-MT_INLINE mt_ivec mt_load_i32(const void *p) { mt_ivec v; __builtin_memcpy(&v, p, sizeof v); return v; }
+MT_INLINE mt_ivec mt_load_i32(const void *p) {
+    mt_ivec v;
+    __builtin_memcpy(&v, p, sizeof v);
+    return v;
+}
 MT_INLINE mt_vec mt_load_bf16(const uint8_t *p) { return (mt_vec)(mt_load_u16(p) << 16); }
 MT_INLINE mt_vec mt_load_f16(const uint8_t *p) {
 #if MT_LANES == 16
@@ -142,15 +157,19 @@ MT_INLINE mt_vec mt_vfloat(mt_ivec code, int exponent, int mantissa, int special
     const mt_vec subnormal = mt_to_float(magnitude) * mt_float((uint32_t)(128 - bias - mantissa) << 23);
     mt_ivec bits = mt_iselect((mt_ivec)(magnitude < 1 << mantissa), (mt_ivec)subnormal, normal);
     if (special == MT_IEEE)
-        bits = mt_iselect((mt_ivec)(magnitude > all - (1 << mantissa)), 0x7f800000 | magnitude << (23 - mantissa), bits);
+        bits =
+            mt_iselect((mt_ivec)(magnitude > all - (1 << mantissa)), 0x7f800000 | magnitude << (23 - mantissa), bits);
     if (special == MT_NAN) bits = mt_iselect((mt_ivec)(magnitude == all), (mt_ivec){0} + 0x7fc00000, bits);
     return (mt_vec)(bits | (code >> (exponent + mantissa) & 1) << 31);
 }
 
-/* ---- sums ---------------------------------------------------------------------------------------------------------- */
+/* ---- sums ----------------------------------------------------------------------------------------------------------
+ */
 
 #define MT_FOLD 64 /* lanes of a sum along the last axis */
-typedef struct mt_lanes { mt_vec v[MT_FOLD / MT_LANES]; } mt_lanes;
+typedef struct mt_lanes {
+    mt_vec v[MT_FOLD / MT_LANES];
+} mt_lanes;
 
 /* The four last folds, and the others before them, in halves: lane l and lane l + half. */
 MT_FN float mt_fold(mt_vec v) {
@@ -205,7 +224,10 @@ MT_FN float mt_lanes_least(const mt_lanes *s) {
 }
 
 /* The index of the largest number, the lowest where there are several; 0 where there is none. */
-typedef struct mt_argmax { mt_vec most[MT_FOLD / MT_LANES]; mt_ivec at[MT_FOLD / MT_LANES]; } mt_argmax;
+typedef struct mt_argmax {
+    mt_vec most[MT_FOLD / MT_LANES];
+    mt_ivec at[MT_FOLD / MT_LANES];
+} mt_argmax;
 MT_INLINE void mt_argmax_set(mt_argmax *s) {
     for (int i = 0; i < MT_FOLD / MT_LANES; i++) s->most[i] = mt_splat(-INFINITY), s->at[i] = (mt_ivec){0} - 1;
 }
@@ -230,32 +252,33 @@ MT_FN int32_t mt_argmax_index(const mt_argmax *s) {
 }
 
 /* ---- dot ------------------------------------------------------------------------------------------------------------
- * B is a slice of a tensor in its storage format, or a tile of floats. Its rows are decoded into panels of floats that stay in
- * the first cache, where all rows of A use them; with a single row of A they are decoded into registers. A is a tile of floats
- * with rows of `a_stride`, zero up to a multiple of MT_CHUNK behind the last column. */
+ * B is a slice of a tensor in its storage format, or a tile of floats. Its rows are decoded into panels of floats that
+ * stay in the first cache, where all rows of A use them; with a single row of A they are decoded into registers. A is a
+ * tile of floats with rows of `a_stride`, zero up to a multiple of MT_CHUNK behind the last column. */
 
 enum { MT_CHUNK = 32, MT_ROWS = 8, MT_DEPTH = 1024 }; /* elements; rows and columns of a panel of B */
 
 typedef struct mt_slice {
     const uint8_t *data;
-    int64_t first, stride;        /* elements: to the slice's first, from row to row */
-    int64_t row_low, row_high;    /* what is in range */
+    int64_t first, stride;     /* elements: to the slice's first, from row to row */
+    int64_t row_low, row_high; /* what is in range */
     int64_t column_low, column_high;
 } mt_slice;
 
 /* How rows of a format are decoded. */
 typedef struct mt_codec {
-    /* Elements [from, to) of a row whose element 0 is element `first` of data, as floats to out[0]; zeros beyond the range
-     * [low, high). */
+    /* Elements [from, to) of a row whose element 0 is element `first` of data, as floats to out[0]; zeros beyond the
+     * range [low, high). */
     void (*span)(const uint8_t *data, int64_t first, int64_t from, int64_t to, int64_t low, int64_t high, float *out);
-    /* The dots of a and four rows, over the columns [low, high). NULL for formats whose blocks are no multiple of 16. */
+    /* The dots of a and four rows, over the columns [low, high). NULL for formats whose blocks are no multiple of 16.
+     */
     void (*four)(float sum[4], const float *a, const uint8_t *const row[4], int64_t low, int64_t high);
     int block, bytes; /* a row's address is data + element / block * bytes */
 } mt_codec;
 
 /* A row of a block format; see mt_row. */
-MT_FN const float *mt_row_blocks(const void *data, const mt_codec *codec, int64_t offset, int valid, int64_t start, int64_t extent,
-                                 int64_t count, float *copy) {
+MT_FN const float *mt_row_blocks(const void *data, const mt_codec *codec, int64_t offset, int valid, int64_t start,
+                                 int64_t extent, int64_t count, float *copy) {
     const mt_part p = mt_part_of(valid, start, extent, count);
     codec->span((const uint8_t *)data, offset + start, 0, count, p.low, p.high, copy);
     return copy;
@@ -270,14 +293,15 @@ MT_FN mt_slice mt_slice_of(const void *data, int valid, int64_t first, int64_t s
 typedef void mt_decoder(const uint8_t *restrict p, float *restrict out);
 
 /* The span of a format of blocks; w has room for one. */
-MT_INLINE void mt_span_blocks(mt_decoder *decode, int block, int bytes, float *w, const uint8_t *data, int64_t first, int64_t from,
-                              int64_t to, int64_t low, int64_t high, float *out) {
+MT_INLINE void mt_span_blocks(mt_decoder *decode, int block, int bytes, float *w, const uint8_t *data, int64_t first,
+                              int64_t from, int64_t to, int64_t low, int64_t high, float *out) {
     const int64_t begin = mt_clamp(low, from, to), end = mt_clamp(high, begin, to);
     for (int64_t k = from; k < begin; k++) out[k - from] = 0.0f;
     for (int64_t k = begin; k < end;) {
         const int64_t skipped = (first + k) % block, count = mt_min(block - skipped, end - k);
         const uint8_t *p = data + (first + k) / block * bytes;
-        if (count == block) decode(p, out + (k - from));
+        if (count == block)
+            decode(p, out + (k - from));
         else {
             decode(p, w);
             __builtin_memcpy(out + (k - from), w + skipped, (size_t)count * sizeof(float));
@@ -287,8 +311,8 @@ MT_INLINE void mt_span_blocks(mt_decoder *decode, int block, int bytes, float *w
     for (int64_t k = end; k < to; k++) out[k - from] = 0.0f;
 }
 /* The span of a type whose elements take `size` bytes. */
-MT_INLINE void mt_span_elements(mt_decoder *decode, int size, const uint8_t *data, int64_t first, int64_t from, int64_t to, int64_t low,
-                                int64_t high, float *out) {
+MT_INLINE void mt_span_elements(mt_decoder *decode, int size, const uint8_t *data, int64_t first, int64_t from,
+                                int64_t to, int64_t low, int64_t high, float *out) {
     const int64_t begin = mt_clamp(low, from, to), end = mt_clamp(high, begin, to);
     const uint8_t *p = data + first * size;
     int64_t k = begin;
@@ -311,8 +335,8 @@ MT_INLINE void mt_four_step(mt_vec lanes[4], const float *a, float w[4][MT_CHUNK
         for (int r = 0; r < 4; r++) lanes[r] = mt_vfma(x, mt_load(w[r] + l), lanes[r]);
     }
 }
-MT_INLINE void mt_four_elements(mt_decoder *decode, int size, mt_vec lanes[4], const float *a, const uint8_t *const row[4], int64_t low,
-                                int64_t high) {
+MT_INLINE void mt_four_elements(mt_decoder *decode, int size, mt_vec lanes[4], const float *a,
+                                const uint8_t *const row[4], int64_t low, int64_t high) {
     for (int64_t k = low / MT_CHUNK * MT_CHUNK; k < high; k += MT_CHUNK) {
         if (k >= low && k + MT_CHUNK <= high) {
             float w[4][MT_CHUNK];
@@ -330,7 +354,8 @@ MT_INLINE void mt_four_elements(mt_decoder *decode, int size, mt_vec lanes[4], c
 MT_FN void mt_fold4(const mt_vec v[4], float out[4]) {
 #if MT_LANES == 16
     __m256 h[4];
-    for (int r = 0; r < 4; r++) h[r] = _mm256_add_ps(_mm512_castps512_ps256((__m512)v[r]), _mm512_extractf32x8_ps((__m512)v[r], 1));
+    for (int r = 0; r < 4; r++)
+        h[r] = _mm256_add_ps(_mm512_castps512_ps256((__m512)v[r]), _mm512_extractf32x8_ps((__m512)v[r], 1));
 #elif MT_LANES == 8
     __m256 h[4];
     for (int r = 0; r < 4; r++) h[r] = (__m256)v[r];
@@ -345,10 +370,10 @@ MT_FN void mt_fold4(const mt_vec v[4], float out[4]) {
 #endif
 }
 
-/* M rows of A times four rows of a panel, `depth` columns (a multiple of MT_CHUNK); the lanes come from and go to lane[m][4],
- * unless this is the first or the last part of the columns. */
-MT_INLINE void mt_tile_nt(float *c, int64_t c_stride, int columns, const float *a, int64_t a_stride, const float *panel, int64_t depth,
-                          mt_vec *lanes, int first, int last, int M) {
+/* M rows of A times four rows of a panel, `depth` columns (a multiple of MT_CHUNK); the lanes come from and go to
+ * lane[m][4], unless this is the first or the last part of the columns. */
+MT_INLINE void mt_tile_nt(float *c, int64_t c_stride, int columns, const float *a, int64_t a_stride, const float *panel,
+                          int64_t depth, mt_vec *lanes, int first, int last, int M) {
     mt_vec sum[4][4];
     for (int i = 0; i < M; i++)
         for (int r = 0; r < 4; r++) sum[i][r] = first ? (mt_vec){0} : lanes[(i * MT_ROWS) + r];
@@ -377,10 +402,11 @@ MT_FN void mt_pad(float *a, int64_t rows, int64_t from, int64_t stride) {
 }
 
 /* Scratch that mt_dot_nt takes, in floats. */
-#define MT_DOT_NT_SCRATCH(m, k) (MT_ROWS * MT_DEPTH + ((k) > MT_DEPTH ? (m) * MT_ROWS * 16 : 0))
+#define MT_DOT_NT_SCRATCH(m, k) (MT_ROWS * MT_DEPTH + ((k) > MT_DEPTH ? (m)*MT_ROWS * 16 : 0))
 
-static __attribute__((unused, noinline)) void mt_dot_nt_many(float *c, int64_t c_stride, int64_t m, const float *a, int64_t a_stride,
-                                                              const mt_slice *b, int64_t n, const mt_codec *codec, float *scratch) {
+static __attribute__((unused, noinline)) void mt_dot_nt_many(float *c, int64_t c_stride, int64_t m, const float *a,
+                                                             int64_t a_stride, const mt_slice *b, int64_t n,
+                                                             const mt_codec *codec, float *scratch) {
     float *panel = scratch;
     mt_vec *lanes = (mt_vec *)(scratch + MT_ROWS * MT_DEPTH);
     const int64_t low = b->column_low / MT_CHUNK * MT_CHUNK;
@@ -390,7 +416,8 @@ static __attribute__((unused, noinline)) void mt_dot_nt_many(float *c, int64_t c
             const int64_t depth = mt_min(MT_DEPTH, (b->column_high - k + MT_CHUNK - 1) / MT_CHUNK * MT_CHUNK);
             const int first = k == low, last = k + MT_DEPTH >= b->column_high;
             for (int r = 0; r < rows; r++)
-                codec->span(b->data, b->first + (row + r) * b->stride, k, k + depth, b->column_low, b->column_high, panel + r * MT_DEPTH);
+                codec->span(b->data, b->first + (row + r) * b->stride, k, k + depth, b->column_low, b->column_high,
+                            panel + r * MT_DEPTH);
             for (int r = rows; r & 3; r++) __builtin_memset(panel + r * MT_DEPTH, 0, (size_t)depth * sizeof(float));
             for (int64_t i = 0, step; i < m; i += step) {
                 step = m - i >= 4 ? 4 : m - i >= 2 ? 2 : 1;
@@ -399,9 +426,12 @@ static __attribute__((unused, noinline)) void mt_dot_nt_many(float *c, int64_t c
                     const float *x = a + i * a_stride + k, *y = panel + r * MT_DEPTH;
                     mt_vec *kept = lanes + i * MT_ROWS + r;
                     const int columns = rows - r < 4 ? rows - r : 4;
-                    if (step == 4) mt_tile_nt(to, c_stride, columns, x, a_stride, y, depth, kept, first, last, 4);
-                    else if (step == 2) mt_tile_nt(to, c_stride, columns, x, a_stride, y, depth, kept, first, last, 2);
-                    else mt_tile_nt(to, c_stride, columns, x, a_stride, y, depth, kept, first, last, 1);
+                    if (step == 4)
+                        mt_tile_nt(to, c_stride, columns, x, a_stride, y, depth, kept, first, last, 4);
+                    else if (step == 2)
+                        mt_tile_nt(to, c_stride, columns, x, a_stride, y, depth, kept, first, last, 2);
+                    else
+                        mt_tile_nt(to, c_stride, columns, x, a_stride, y, depth, kept, first, last, 1);
                 }
             }
         }
@@ -409,8 +439,8 @@ static __attribute__((unused, noinline)) void mt_dot_nt_many(float *c, int64_t c
 }
 
 /* c[m, n] += a[m, k] . b[n, k]: the first m rows and n columns of c. */
-MT_FN void mt_dot_nt(float *c, int64_t c_stride, int64_t m, const float *a, int64_t a_stride, const mt_slice *b, int64_t n,
-                     const mt_codec *codec, float *scratch) {
+MT_FN void mt_dot_nt(float *c, int64_t c_stride, int64_t m, const float *a, int64_t a_stride, const mt_slice *b,
+                     int64_t n, const mt_codec *codec, float *scratch) {
     if (n > b->row_high) n = b->row_high;
     if (m != 1 || !codec->four) {
         mt_dot_nt_many(c, c_stride, m, a, a_stride, b, n, codec, scratch);
@@ -453,20 +483,21 @@ MT_INLINE void mt_tile_nn(float *c, int64_t c_stride, int columns, const float *
 
 /* Columns of a panel for n columns of B, and rows of it. */
 #define MT_DOT_NN_COLUMNS(n) (((n) + MT_CHUNK - 1) / MT_CHUNK * MT_CHUNK)
-#define MT_DOT_NN_DEPTH(n) (MT_DOT_NN_COLUMNS(n) > 1024 ? 8 : 8192 / MT_DOT_NN_COLUMNS(n))
+#define MT_DOT_NN_DEPTH(n)   (MT_DOT_NN_COLUMNS(n) > 1024 ? 8 : 8192 / MT_DOT_NN_COLUMNS(n))
 #define MT_DOT_NN_SCRATCH(n) (MT_DOT_NN_DEPTH(n) * MT_DOT_NN_COLUMNS(n))
 
 /* c[m, n] += a[m, k] . b[k, n]: the first m rows and `columns` of the n columns of c. */
-static __attribute__((unused, noinline)) void mt_dot_nn(float *c, int64_t c_stride, int64_t m, const float *a, int64_t a_stride,
-                                                         const mt_slice *b, int64_t n, int64_t columns, const mt_codec *codec,
-                                                         float *scratch) {
+static __attribute__((unused, noinline)) void mt_dot_nn(float *c, int64_t c_stride, int64_t m, const float *a,
+                                                        int64_t a_stride, const mt_slice *b, int64_t n, int64_t columns,
+                                                        const mt_codec *codec, float *scratch) {
     const int64_t b_stride = MT_DOT_NN_COLUMNS(n), panel_depth = MT_DOT_NN_DEPTH(n);
     columns = mt_min(columns, b->column_high);
     const int64_t from = b->column_low / MT_CHUNK * MT_CHUNK, width = MT_DOT_NN_COLUMNS(columns - from);
     for (int64_t k = b->row_low; k < b->row_high; k += panel_depth) {
         const int64_t depth = mt_min(panel_depth, b->row_high - k);
         for (int64_t r = 0; r < depth; r++)
-            codec->span(b->data, b->first + (k + r) * b->stride, from, from + width, b->column_low, b->column_high, scratch + r * b_stride);
+            codec->span(b->data, b->first + (k + r) * b->stride, from, from + width, b->column_low, b->column_high,
+                        scratch + r * b_stride);
         for (int64_t i = 0; i < m; i += 4) {
             const int64_t rows = mt_min(4, m - i);
             for (int64_t j = from; j < columns;) {
@@ -474,11 +505,16 @@ static __attribute__((unused, noinline)) void mt_dot_nn(float *c, int64_t c_stri
                 const float *x = a + i * a_stride + k, *y = scratch + (j - from);
                 const int wide = columns - j >= 4 * MT_LANES;
                 const int last = wide ? MT_LANES : (int)mt_min(MT_LANES, columns - j);
-                if (wide && rows == 4) mt_tile_nn(to, c_stride, last, x, a_stride, y, b_stride, depth, 4, 4);
+                if (wide && rows == 4)
+                    mt_tile_nn(to, c_stride, last, x, a_stride, y, b_stride, depth, 4, 4);
                 else
                     for (int64_t r = 0; r < rows; r++) {
-                        if (wide) mt_tile_nn(to + r * c_stride, c_stride, last, x + r * a_stride, a_stride, y, b_stride, depth, 1, 4);
-                        else mt_tile_nn(to + r * c_stride, c_stride, last, x + r * a_stride, a_stride, y, b_stride, depth, 1, 1);
+                        if (wide)
+                            mt_tile_nn(to + r * c_stride, c_stride, last, x + r * a_stride, a_stride, y, b_stride,
+                                       depth, 1, 4);
+                        else
+                            mt_tile_nn(to + r * c_stride, c_stride, last, x + r * a_stride, a_stride, y, b_stride,
+                                       depth, 1, 1);
                     }
                 j += wide ? 4 * MT_LANES : MT_LANES;
             }
@@ -487,7 +523,8 @@ static __attribute__((unused, noinline)) void mt_dot_nn(float *c, int64_t c_stri
 }
 
 /* c[m, n] += a[m, k] . b[n, k] for integers of up to 9 bits; sums of integers need no order. */
-MT_FN void mt_dot_i16(int32_t *c, int64_t c_stride, int64_t m, int64_t n, int64_t k, const int16_t *a, const int16_t *b) {
+MT_FN void mt_dot_i16(int32_t *c, int64_t c_stride, int64_t m, int64_t n, int64_t k, const int16_t *a,
+                      const int16_t *b) {
     for (int64_t i = 0; i < m; i++)
         for (int64_t j = 0; j < n; j++) {
             int32_t sum = 0;

@@ -9,15 +9,21 @@
 /* The texts of cpu_abi.h, cpu_prelude.h and cpu_vector.h, embedded by the build. */
 extern const struct embedded_file emit_files[];
 
-/* Nothing may be fused, reassociated or assumed finite: an element must be the same bits in a vector and alone. Integers wrap
- * around; scratch memory holds one type after another. */
-const char *const emit_c_flags[] = {
-    "-std=gnu11", "-O3", "-march=native", "-fPIC", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off", "-fwrapv",
-    "-fno-strict-aliasing",
+/* Nothing may be fused, reassociated or assumed finite: an element must be the same bits in a vector and alone.
+ * Integers wrap around; scratch memory holds one type after another. */
+const char *const emit_c_flags[] = {"-std=gnu11",
+                                    "-O3",
+                                    "-march=native",
+                                    "-fPIC",
+                                    "-fno-math-errno",
+                                    "-fno-trapping-math",
+                                    "-ffp-contract=off",
+                                    "-fwrapv",
+                                    "-fno-strict-aliasing",
 #if defined __x86_64__
-    "-mprefer-vector-width=512",
+                                    "-mprefer-vector-width=512",
 #endif
-    NULL};
+                                    NULL};
 
 enum { COMMENT = 110 }; /* columns */
 
@@ -45,12 +51,15 @@ const char *emit_invent(emit *e, const char *base) { return arena_printf(e->memo
 
 static bool is_reserved(const char *name) {
     static const char *const words[] = {
-        "auto", "break", "case", "char", "const", "continue", "default", "do", "double", "else", "enum", "extern", "float", "for", "goto", "if",
-        "inline", "int", "long", "register", "restrict", "return", "short", "signed", "sizeof", "static", "struct", "switch", "typedef", "union",
-        "unsigned", "void", "volatile", "while", "asm", "typeof", "NAN", "INFINITY", "NULL", "linux", "unix", "i386", "errno", "signgam",
-        "size_t", "int8_t", "int16_t", "int32_t", "int64_t", "uint8_t", "uint16_t", "uint32_t", "uint64_t", "DOMAIN", "SING", "OVERFLOW",
-        "UNDERFLOW", "PLOSS", "TLOSS"};
-    static const char *const prefixes[] = {"mt_", "MT_", "cpu_", "INT", "UINT", "M_", "FP_", "HUGE", "MATH_", "SIZE_", "PTRDIFF_", "SIG_", "WCHAR_", "WINT_"};
+        "auto",   "break",    "case",      "char",     "const",   "continue", "default",  "do",       "double",
+        "else",   "enum",     "extern",    "float",    "for",     "goto",     "if",       "inline",   "int",
+        "long",   "register", "restrict",  "return",   "short",   "signed",   "sizeof",   "static",   "struct",
+        "switch", "typedef",  "union",     "unsigned", "void",    "volatile", "while",    "asm",      "typeof",
+        "NAN",    "INFINITY", "NULL",      "linux",    "unix",    "i386",     "errno",    "signgam",  "size_t",
+        "int8_t", "int16_t",  "int32_t",   "int64_t",  "uint8_t", "uint16_t", "uint32_t", "uint64_t", "DOMAIN",
+        "SING",   "OVERFLOW", "UNDERFLOW", "PLOSS",    "TLOSS"};
+    static const char *const prefixes[] = {"mt_",  "MT_",   "cpu_",  "INT",      "UINT", "M_",     "FP_",
+                                           "HUGE", "MATH_", "SIZE_", "PTRDIFF_", "SIG_", "WCHAR_", "WINT_"};
     for (size_t i = 0; i < COUNT_OF(words); i++)
         if (!strcmp(words[i], name)) return true;
     for (size_t i = 0; i < COUNT_OF(prefixes); i++)
@@ -62,7 +71,9 @@ static bool is_reserved(const char *name) {
     return name[n - 1] == '_' || (digits && (before == '_' || (before == 'i' && n == digits + 1)));
 }
 
-const char *emit_safe_name(arena *a, const char *name) { return is_reserved(name) ? arena_printf(a, "%s_", name) : name; }
+const char *emit_safe_name(arena *a, const char *name) {
+    return is_reserved(name) ? arena_printf(a, "%s_", name) : name;
+}
 
 /* The statement as a comment. */
 static void print_comment(emit *e, const tile_statement *s, const char *note) {
@@ -76,7 +87,8 @@ static void print_comment(emit *e, const tile_statement *s, const char *note) {
         tile_print_node(e->out, op, s->value);
         break;
     case TILE_STORE: {
-        const tile_node slice = {.kind = TILE_LOAD, .type = op->params[s->access->param].type, .access = s->access, .shape = s->shape};
+        const tile_node slice = {
+            .kind = TILE_LOAD, .type = op->params[s->access->param].type, .access = s->access, .shape = s->shape};
         tile_print_node(e->out, op, &slice);
         text_string(e->out, s->adds ? " += " : " = ");
         tile_print_node(e->out, op, s->value);
@@ -128,7 +140,8 @@ static bool covers(const emit_limit *have, const emit_limit *want, int rank) {
 
 const emit_array *emit_temporary_of(const emit *e, const tile_node *n, const emit_limit *limits) {
     for (size_t i = e->temporary_count; i-- > 0;)
-        if (e->temporaries[i].node == n && covers(e->temporaries[i].limits, limits, n->shape.rank)) return &e->temporaries[i].array;
+        if (e->temporaries[i].node == n && covers(e->temporaries[i].limits, limits, n->shape.rank))
+            return &e->temporaries[i].array;
     return NULL;
 }
 
@@ -159,7 +172,8 @@ static const char *assign_body(emit_nest *x, const emit_index *at, const void *c
     if (v.level < x->inner) v = emit_hoist(x, v, emit_c_type(a->n->type), NULL);
     memcpy(to, at, sizeof to);
     to[a->axis].offset += a->first;
-    return arena_printf(x->e->memory, "%s = %s;", emit_array_element(x, a->array, to).text, emit_bare(x->e->memory, v.text));
+    return arena_printf(x->e->memory, "%s = %s;", emit_array_element(x, a->array, to).text,
+                        emit_bare(x->e->memory, v.text));
 }
 
 void emit_assign(emit *e, const emit_array *array, const tile_node *n, const emit_limit *limits) {
@@ -175,7 +189,8 @@ static void assign_concat(emit *e, const emit_array *array, const tile_node *n, 
     for (int i = 0; i < n->count; i++) {
         const tile_node *part = n->list[i];
         emit_loop loops[TILE_RANK];
-        for (int d = 0; d < part->shape.rank; d++) loops[d] = emit_loop_of(e, part->shape.extent[d], d == n->index ? (emit_limit){0, 1} : limits[d]);
+        for (int d = 0; d < part->shape.rank; d++)
+            loops[d] = emit_loop_of(e, part->shape.extent[d], d == n->index ? (emit_limit){0, 1} : limits[d]);
         const assignment a = {array, part, n->index, first};
         emit_each(e, part, part->shape.rank, loops, true, assign_body, &a);
         first += part->shape.extent[n->index];
@@ -184,7 +199,8 @@ static void assign_concat(emit *e, const emit_array *array, const tile_node *n, 
 
 static void assign_dot(emit *e, const emit_array *array, const tile_node *dot, const emit_limit *limits) {
     const emit_loop rows = emit_loop_of(e, array->shape.extent[0], limits[0]);
-    emit_print(e, "__builtin_memset(%s, 0, (size_t)(%s * %" PRId64 ") * sizeof *%s);", array->name, rows.high, array->shape.extent[1], array->name);
+    emit_print(e, "__builtin_memset(%s, 0, (size_t)(%s * %" PRId64 ") * sizeof *%s);", array->name, rows.high,
+               array->shape.extent[1], array->name);
     emit_dot(e, array, dot, limits);
 }
 
@@ -194,12 +210,16 @@ emit_array emit_materialise(emit *e, const tile_node *n, const emit_limit *limit
     const emit_array *known = emit_temporary_of(e, n, limits);
     if (known) return *known;
     emit_array array;
-    if (n->kind == TILE_REDUCE) array = emit_reduce(e, n, limits);
+    if (n->kind == TILE_REDUCE)
+        array = emit_reduce(e, n, limits);
     else {
         array = emit_declare(e, emit_invent(e, n->kind == TILE_DOT ? "dot" : "tile"), n->type, &n->shape);
-        if (n->kind == TILE_DOT) assign_dot(e, &array, n, limits);
-        else if (n->kind == TILE_CONCAT) assign_concat(e, &array, n, limits);
-        else emit_assign(e, &array, n, limits);
+        if (n->kind == TILE_DOT)
+            assign_dot(e, &array, n, limits);
+        else if (n->kind == TILE_CONCAT)
+            assign_concat(e, &array, n, limits);
+        else
+            emit_assign(e, &array, n, limits);
     }
     emit_remember(e, n, array, limits);
     return array;
@@ -218,9 +238,12 @@ static void assign_variable(emit *e, int index, const tile_node *value) {
         assign_dot(e, &v->array, value, v->limit);
         return;
     }
-    if (value->kind == TILE_ELEMENTWISE && value->op == TILE_ADD && whole && (value->a->kind == TILE_DOT || value->b->kind == TILE_DOT)) {
-        const tile_node *dot = value->b->kind == TILE_DOT ? value->b : value->a, *other = dot == value->b ? value->a : value->b;
-        if (is_same_shape(&dot->shape, &value->shape) && is_same_shape(&other->shape, &value->shape) && !emit_reads(e, dot, index)) {
+    if (value->kind == TILE_ELEMENTWISE && value->op == TILE_ADD && whole &&
+        (value->a->kind == TILE_DOT || value->b->kind == TILE_DOT)) {
+        const tile_node *dot = value->b->kind == TILE_DOT ? value->b : value->a,
+                        *other = dot == value->b ? value->a : value->b;
+        if (is_same_shape(&dot->shape, &value->shape) && is_same_shape(&other->shape, &value->shape) &&
+            !emit_reads(e, dot, index)) {
             if (other->kind != TILE_VAR || other->index != index) assign_variable(e, index, other);
             emit_dot(e, &v->array, dot, v->limit);
             return;
@@ -239,8 +262,10 @@ static void print_assign(emit *e, const tile_statement *s) {
     if (v->mode == EMIT_SCALAR) {
         const char *value = emit_bare(e->memory, emit_scalar(e, s->value));
         v->array.name = name;
-        if (s->declares) emit_print(e, "%s%s %s = %s;", t->assignments == 1 ? "const " : "", emit_c_type(t->type), name, value);
-        else emit_print(e, "%s = %s;", name, value);
+        if (s->declares)
+            emit_print(e, "%s%s %s = %s;", t->assignments == 1 ? "const " : "", emit_c_type(t->type), name, value);
+        else
+            emit_print(e, "%s = %s;", name, value);
         if (s->declares && !t->uses) emit_print(e, "(void)%s;", name);
         return;
     }
@@ -297,7 +322,9 @@ void emit_block(emit *e, const tile_statement *s) {
         const size_t temporaries = e->temporary_count;
         const int64_t before = e->scratch;
         switch (s->kind) {
-        case TILE_ASSIGN: print_assign(e, s); break;
+        case TILE_ASSIGN:
+            print_assign(e, s);
+            break;
         case TILE_STORE:
             print_comment(e, s, "");
             emit_print(e, "{");
@@ -307,8 +334,12 @@ void emit_block(emit *e, const tile_statement *s) {
             emit_print(e, "}");
             e->scratch = before;
             break;
-        case TILE_FOR: print_for(e, s); break;
-        case TILE_IF: print_if(e, s); break;
+        case TILE_FOR:
+            print_for(e, s);
+            break;
+        case TILE_IF:
+            print_if(e, s);
+            break;
         }
         /* A scalar's temporaries have served; an array that was declared stays until the end of the block. */
         if (s->kind == TILE_ASSIGN && e->variables[s->index].mode == EMIT_SCALAR) e->scratch = before;
@@ -319,7 +350,9 @@ void emit_block(emit *e, const tile_statement *s) {
 
 /* ---- functions ---- */
 
-static bool has_live(const tile_node *n) { return n && (n->kind == TILE_LIVE || has_live(n->a) || has_live(n->b) || has_live(n->c)); }
+static bool has_live(const tile_node *n) {
+    return n && (n->kind == TILE_LIVE || has_live(n->a) || has_live(n->b) || has_live(n->c));
+}
 
 /* Declares what the body uses of the instruction. */
 static void print_head(emit *e, text *out) {
@@ -328,17 +361,24 @@ static void print_head(emit *e, text *out) {
         const tile_param *p = &op->params[i];
         const char *name = emit_safe_name(e->memory, p->name);
         if (!e->used_param[i]) continue;
-        if (p->kind == TILE_PARAM_LIVE) text_printf(out, "    const int64_t %s = mt_lives[%d];\n", name, p->ordinal);
+        if (p->kind == TILE_PARAM_LIVE)
+            text_printf(out, "    const int64_t %s = mt_lives[%d];\n", name, p->ordinal);
         else if (p->kind == TILE_PARAM_ARG)
-            text_printf(out, p->type->scalar.kind == TILE_FLOAT ? "    const float %s = mt_args[%d].f;\n" : "    const int64_t %s = mt_args[%d].i;\n", name, p->ordinal);
-        else text_printf(out, "    const cpu_tensor *const %s = &mt_tensors[%d];\n", name, p->ordinal);
+            text_printf(out,
+                        p->type->scalar.kind == TILE_FLOAT ? "    const float %s = mt_args[%d].f;\n"
+                                                           : "    const int64_t %s = mt_args[%d].i;\n",
+                        name, p->ordinal);
+        else
+            text_printf(out, "    const cpu_tensor *const %s = &mt_tensors[%d];\n", name, p->ordinal);
     }
     for (int i = 0; i < op->extent_count; i++)
         if (e->used_extent[i])
-            text_printf(out, "    const int64_t %s = mt_tensors[%d].extent[%d];\n", emit_safe_name(e->memory, op->extent_names[i]),
-                        op->params[op->extent_source[i].param].ordinal, op->extent_source[i].dimension);
+            text_printf(out, "    const int64_t %s = mt_tensors[%d].extent[%d];\n",
+                        emit_safe_name(e->memory, op->extent_names[i]), op->params[op->extent_source[i].param].ordinal,
+                        op->extent_source[i].dimension);
     for (int i = 0; i < op->axis_total; i++)
-        if (e->used_axis[i]) text_printf(out, "    const int64_t %s = mt_index[%d];\n", emit_safe_name(e->memory, op->axis_names[i]), i);
+        if (e->used_axis[i])
+            text_printf(out, "    const int64_t %s = mt_index[%d];\n", emit_safe_name(e->memory, op->axis_names[i]), i);
 }
 
 /* What a function is made from; the texts belong to the caller. */
@@ -367,8 +407,8 @@ static void print_function(void *context) {
         if (!has_live(op->axis_count[i])) continue;
         e.used_axis[i] = true;
         e.out = f->header;
-        emit_print(&e, "if (%s >= %s) return; /* the grid is laid out for the live values' maxima */", emit_safe_name(m, op->axis_names[i]),
-                   emit_scalar(&e, op->axis_count[i]));
+        emit_print(&e, "if (%s >= %s) return; /* the grid is laid out for the live values' maxima */",
+                   emit_safe_name(m, op->axis_names[i]), emit_scalar(&e, op->axis_count[i]));
         e.out = f->body;
     }
     emit_block(&e, op->body);
@@ -377,10 +417,14 @@ static void print_function(void *context) {
     text_printf(out, "\n/* %s[", op->name);
     for (int i = 0; i < op->constant_count; i++) {
         const tile_constant *c = &op->constants[i];
-        if (c->type) text_printf(out, "%s%s = %s", i ? ", " : "", c->name, c->type->name);
-        else text_printf(out, "%s%s = %" PRId64, i ? ", " : "", c->name, c->value);
+        if (c->type)
+            text_printf(out, "%s%s = %s", i ? ", " : "", c->name, c->type->name);
+        else
+            text_printf(out, "%s%s = %" PRId64, i ? ", " : "", c->name, c->value);
     }
-    text_printf(out, "] */\nstatic void %s(const cpu_tensor *mt_tensors, const cpu_arg *mt_args, const int32_t *mt_lives,\n", f->name);
+    text_printf(out,
+                "] */\nstatic void %s(const cpu_tensor *mt_tensors, const cpu_arg *mt_args, const int32_t *mt_lives,\n",
+                f->name);
     text_printf(out, "%*sconst int32_t *mt_index, void *mt_scratch) {\n", (int)strlen(f->name) + 13, "");
     text_printf(out, "    (void)mt_tensors, (void)mt_args, (void)mt_lives, (void)mt_index, (void)mt_scratch;\n");
     print_head(&e, out);
@@ -442,7 +486,10 @@ mt_status emit_c_op(text *out, const tile_op *op, mt_error *error) {
     if (!unit.memory) return error_set(error, MT_E_MEMORY, NULL, "Out of memory.");
     int64_t scratch;
     if (!add_function(&unit, op, op->name, &function_text, &scratch)) {
-        text_printf(out, "/* %" PRId64 " bytes of scratch memory. The helpers mt_... are in src/emit/cpu_prelude.h and cpu_vector.h. */\n", scratch);
+        text_printf(out,
+                    "/* %" PRId64
+                    " bytes of scratch memory. The helpers mt_... are in src/emit/cpu_prelude.h and cpu_vector.h. */\n",
+                    scratch);
         if (codecs.length) text_append(out, codecs.data, codecs.length);
         if (function_text.length) text_append(out, function_text.data, function_text.length);
         if (out->failed) unit.status = error_set(error, MT_E_MEMORY, NULL, "Out of memory.");

@@ -7,7 +7,8 @@
 
 typedef struct emit_cuda_op {
     const tile_op *op;
-    role_layout layout[TILE_PARAMS]; /* by tensor ordinal: given by the machine: what the operands of this op are bound to */
+    role_layout
+        layout[TILE_PARAMS]; /* by tensor ordinal: given by the machine: what the operands of this op are bound to */
 } emit_cuda_op;
 
 typedef struct emit_cuda_info {

@@ -1,15 +1,18 @@
-/* dot: its operands are brought into the shapes that the prelude's kernels take, and loops that are nothing but sums of dots over
- * consecutive columns become one dot over all of them.
+/* dot: its operands are brought into the shapes that the prelude's kernels take, and loops that are nothing but sums of
+ * dots over consecutive columns become one dot over all of them.
  *
- * A becomes a tile of floats whose rows are padded with zeros to MT_CHUNK. B = w.T, with w a slice of a tensor in any format of whole
- * bytes, or B = such a slice itself, is read where it lies (mt_slice); every other B becomes a tile of floats first. */
+ * A becomes a tile of floats whose rows are padded with zeros to MT_CHUNK. B = w.T, with w a slice of a tensor in any
+ * format of whole bytes, or B = such a slice itself, is read where it lies (mt_slice); every other B becomes a tile of
+ * floats first. */
 #include "emit/emit_internal.h"
 
 #include <inttypes.h>
 
 enum {
-    CHUNK = 32, DOT_DEPTH = 1024, DOT_ROWS = 8, /* MT_CHUNK, MT_DEPTH, MT_ROWS of cpu_vector.h */
-    LEFTS = 16 /* left operands of a loop that are remembered */
+    CHUNK = 32,
+    DOT_DEPTH = 1024,
+    DOT_ROWS = 8, /* MT_CHUNK, MT_DEPTH, MT_ROWS of cpu_vector.h */
+    LEFTS = 16    /* left operands of a loop that are remembered */
 };
 #define PANEL_LIMIT ((int64_t)64 << 20) /* bytes: larger left operands are not gathered for a whole loop */
 
@@ -56,10 +59,10 @@ static direct direct_load(const emit *e, const tile_node *n) {
 typedef struct pack {
     const tile_node *n;
     const tile_format *type;
-    const char *to;       /* to[i * stride + j + offset] */
+    const char *to; /* to[i * stride + j + offset] */
     int64_t stride;
-    const char *offset;   /* NULL: none */
-    bool transposed;      /* to[i][j] = n[j][i] */
+    const char *offset; /* NULL: none */
+    bool transposed;    /* to[i][j] = n[j][i] */
 } pack;
 
 static const char *pack_body(emit_nest *x, const emit_index *at, const void *context) {
@@ -81,13 +84,15 @@ static const char *left_rows(emit *e, const tile_node *n, emit_limit rows, int64
     const int64_t m = n->shape.extent[0], k = n->shape.extent[1];
     const tile_node *source = resolved(e, n);
     *stride = (int64_t)align_up((uint64_t)k, CHUNK);
-    if (source->kind == TILE_VAR && e->variables[source->index].mode == EMIT_ARRAY && source->type == f32 && k == *stride)
+    if (source->kind == TILE_VAR && e->variables[source->index].mode == EMIT_ARRAY && source->type == f32 &&
+        k == *stride)
         return e->variables[source->index].array.name;
     const emit_array a = emit_declare(e, emit_invent(e, "left"), f32, &(tile_shape){2, {m, *stride}});
     const emit_loop loops[2] = {emit_loop_of(e, m, rows), emit_loop_of(e, k, (emit_limit){0, 1})};
     const pack p = {.n = n, .type = f32, .to = a.name, .stride = *stride};
     emit_each(e, n, 2, loops, true, pack_body, &p);
-    if (k < *stride) emit_print(e, "mt_pad(%s, %s, %" PRId64 ", %" PRId64 ");", a.name, count_text(e, m, rows), k, *stride);
+    if (k < *stride)
+        emit_print(e, "mt_pad(%s, %s, %" PRId64 ", %" PRId64 ");", a.name, count_text(e, m, rows), k, *stride);
     return a.name;
 }
 
@@ -107,32 +112,39 @@ static const char *right_slice(emit *e, const tile_node *n, const char **codec) 
         array = e->variables[source->index].array.name;
     else {
         const emit_array b = emit_declare(e, emit_invent(e, "right"), f32, &n->shape);
-        const emit_loop loops[2] = {emit_loop_of(e, rows, (emit_limit){0, 1}), emit_loop_of(e, columns, (emit_limit){0, 1})};
+        const emit_loop loops[2] = {emit_loop_of(e, rows, (emit_limit){0, 1}),
+                                    emit_loop_of(e, columns, (emit_limit){0, 1})};
         const pack p = {.n = n, .type = f32, .to = b.name, .stride = columns};
         emit_each(e, n, 2, loops, true, pack_body, &p);
         array = b.name;
     }
     const char *name = emit_invent(e, "slice");
-    emit_print(e, "const mt_slice %s = mt_slice_of(%s, 1, 0, %" PRId64 ", (mt_part){0, %" PRId64 "}, (mt_part){0, %" PRId64 "});", name, array,
-               columns, rows, columns);
+    emit_print(e,
+               "const mt_slice %s = mt_slice_of(%s, 1, 0, %" PRId64 ", (mt_part){0, %" PRId64 "}, (mt_part){0, %" PRId64
+               "});",
+               name, array, columns, rows, columns);
     return name;
 }
 
 /* ---- the dot itself ---- */
 
-static void call_nt(emit *e, const emit_array *array, const emit_limit *limits, const char *a, int64_t a_stride, const char *slice,
-                    const char *codec, int64_t k) {
+static void call_nt(emit *e, const emit_array *array, const emit_limit *limits, const char *a, int64_t a_stride,
+                    const char *slice, const char *codec, int64_t k) {
     const int64_t m = array->shape.extent[0], n = array->shape.extent[1];
     const int64_t floats = DOT_ROWS * DOT_DEPTH + (k > DOT_DEPTH ? m * DOT_ROWS * 16 : 0); /* MT_DOT_NT_SCRATCH */
-    emit_print(e, "mt_dot_nt(%s, %" PRId64 ", %s, %s, %" PRId64 ", &%s, %s, &%s, %s);", array->name, n, count_text(e, m, limits[0]), a, a_stride,
-               slice, count_text(e, n, limits[1]), codec, emit_scratch(e, "float", floats * 4));
+    emit_print(e, "mt_dot_nt(%s, %" PRId64 ", %s, %s, %" PRId64 ", &%s, %s, &%s, %s);", array->name, n,
+               count_text(e, m, limits[0]), a, a_stride, slice, count_text(e, n, limits[1]), codec,
+               emit_scratch(e, "float", floats * 4));
 }
 
-static void call_nn(emit *e, const emit_array *array, const emit_limit *limits, const char *a, int64_t a_stride, const char *slice, const char *codec) {
+static void call_nn(emit *e, const emit_array *array, const emit_limit *limits, const char *a, int64_t a_stride,
+                    const char *slice, const char *codec) {
     const int64_t m = array->shape.extent[0], n = array->shape.extent[1];
-    const int64_t wide = (int64_t)align_up((uint64_t)n, CHUNK), floats = (wide > 1024 ? 8 : 8192 / wide) * wide; /* MT_DOT_NN_SCRATCH */
-    emit_print(e, "mt_dot_nn(%s, %" PRId64 ", %s, %s, %" PRId64 ", &%s, %" PRId64 ", %s, &%s, %s);", array->name, n, count_text(e, m, limits[0]), a,
-               a_stride, slice, n, count_text(e, n, limits[1]), codec, emit_scratch(e, "float", floats * 4));
+    const int64_t wide = (int64_t)align_up((uint64_t)n, CHUNK),
+                  floats = (wide > 1024 ? 8 : 8192 / wide) * wide; /* MT_DOT_NN_SCRATCH */
+    emit_print(e, "mt_dot_nn(%s, %" PRId64 ", %s, %s, %" PRId64 ", &%s, %" PRId64 ", %s, &%s, %s);", array->name, n,
+               count_text(e, m, limits[0]), a, a_stride, slice, n, count_text(e, n, limits[1]), codec,
+               emit_scratch(e, "float", floats * 4));
 }
 
 static void dot_integers(emit *e, const emit_array *array, const tile_node *n, const emit_limit *limits) {
@@ -145,10 +157,12 @@ static void dot_integers(emit *e, const emit_array *array, const tile_node *n, c
     emit_each(e, n->a, 2, (emit_loop[]){emit_loop_of(e, m, limits[0]), inner}, true, pack_body, &left);
     const tile_node *source = resolved(e, n->b);
     const bool is_transposed = source->kind == TILE_TRANSPOSE;
-    const pack right = {.n = is_transposed ? source->a : n->b, .type = i16, .to = b.name, .stride = k, .transposed = !is_transposed};
-    emit_each(e, is_transposed ? source->a : NULL, 2, (emit_loop[]){emit_loop_of(e, columns, limits[1]), inner}, true, pack_body, &right);
-    emit_print(e, "mt_dot_i16(%s, %" PRId64 ", %s, %s, %" PRId64 ", %s, %s);", array->name, columns, count_text(e, m, limits[0]),
-               count_text(e, columns, limits[1]), k, a.name, b.name);
+    const pack right = {
+        .n = is_transposed ? source->a : n->b, .type = i16, .to = b.name, .stride = k, .transposed = !is_transposed};
+    emit_each(e, is_transposed ? source->a : NULL, 2, (emit_loop[]){emit_loop_of(e, columns, limits[1]), inner}, true,
+              pack_body, &right);
+    emit_print(e, "mt_dot_i16(%s, %" PRId64 ", %s, %s, %" PRId64 ", %s, %s);", array->name, columns,
+               count_text(e, m, limits[0]), count_text(e, columns, limits[1]), k, a.name, b.name);
 }
 
 void emit_dot(emit *e, const emit_array *array, const tile_node *n, const emit_limit *limits) {
@@ -173,9 +187,14 @@ void emit_dot(emit *e, const emit_array *array, const tile_node *n, const emit_l
 /* acc = acc + dot(a, b), or the other way round: the dot. */
 static const tile_node *sum_of_dot(const tile_statement *s) {
     const tile_node *v = s->value;
-    if (s->kind != TILE_ASSIGN || s->declares || v->kind != TILE_ELEMENTWISE || v->op != TILE_ADD || !emit_is_float(v->type, 32)) return NULL;
+    if (s->kind != TILE_ASSIGN || s->declares || v->kind != TILE_ELEMENTWISE || v->op != TILE_ADD ||
+        !emit_is_float(v->type, 32))
+        return NULL;
     const tile_node *acc = v->a->kind == TILE_VAR ? v->a : v->b, *dot = acc == v->a ? v->b : v->a;
-    return acc->kind == TILE_VAR && acc->index == s->index && dot->kind == TILE_DOT && !memcmp(&acc->shape, &dot->shape, sizeof acc->shape) ? dot : NULL;
+    return acc->kind == TILE_VAR && acc->index == s->index && dot->kind == TILE_DOT &&
+                   !memcmp(&acc->shape, &dot->shape, sizeof acc->shape)
+               ? dot
+               : NULL;
 }
 
 /* B as a load; *transposed tells w.T. */
@@ -189,8 +208,10 @@ static direct walked_load(const emit *e, const tile_node *dot, bool *transposed)
 static bool advances(const tile_node *start, int loop, int64_t size) {
     if (start->kind == TILE_LOOP) return start->index == loop && size == 1;
     if (start->kind != TILE_ELEMENTWISE || start->op != TILE_MUL) return false;
-    const tile_node *variable = start->a->kind == TILE_LOOP ? start->a : start->b, *factor = variable == start->a ? start->b : start->a;
-    return variable->kind == TILE_LOOP && variable->index == loop && factor->kind == TILE_CONST && factor->value.i == size;
+    const tile_node *variable = start->a->kind == TILE_LOOP ? start->a : start->b,
+                    *factor = variable == start->a ? start->b : start->a;
+    return variable->kind == TILE_LOOP && variable->index == loop && factor->kind == TILE_CONST &&
+           factor->value.i == size;
 }
 
 /* The variable is the whole left operand of dots of the loop, and read nowhere else. */
@@ -206,7 +227,8 @@ static bool is_left_only(const emit *e, const tile_statement *body, int variable
 
 static bool can_fuse(const emit *e, const tile_statement *loop) {
     const tile_node *begin = loop->begin, *end = loop->end;
-    if (begin->kind != TILE_CONST || end->kind != TILE_CONST || begin->value.i < 0 || end->value.i <= begin->value.i) return false;
+    if (begin->kind != TILE_CONST || end->kind != TILE_CONST || begin->value.i < 0 || end->value.i <= begin->value.i)
+        return false;
     bool found = false;
     for (const tile_statement *s = loop->body; s; s = s->next) {
         const tile_node *dot = sum_of_dot(s);
@@ -222,10 +244,14 @@ static bool can_fuse(const emit *e, const tile_statement *loop) {
         const tile_access *access = b.load->access;
         const int along = transposed ? access->rank - 1 : b.row;
         const int64_t k = access->item[along].size, total = (end->value.i - begin->value.i);
-        if (total > PANEL_LIMIT / (k * 4 * (dot->shape.extent[0] + 1)) || !advances(access->item[along].start, loop->index, k)) return false;
+        if (total > PANEL_LIMIT / (k * 4 * (dot->shape.extent[0] + 1)) ||
+            !advances(access->item[along].start, loop->index, k))
+            return false;
         for (int d = 0; d < access->rank; d++) {
             const tile_item *item = &access->item[d];
-            if ((d != along && emit_has_loop(e, item->start, loop->index)) || (item->limit && emit_has_loop(e, item->limit, loop->index))) return false;
+            if ((d != along && emit_has_loop(e, item->start, loop->index)) ||
+                (item->limit && emit_has_loop(e, item->limit, loop->index)))
+                return false;
         }
         /* No sum is read by an operand, none is added to twice. */
         for (const tile_statement *o = loop->body; o; o = o->next) {
@@ -237,32 +263,39 @@ static bool can_fuse(const emit *e, const tile_statement *loop) {
     }
     for (const tile_statement *s = loop->body; s; s = s->next) /* and none by the tiles for the left */
         for (const tile_statement *o = loop->body; o && !sum_of_dot(s); o = o->next)
-            if ((sum_of_dot(o) || e->variables[o->index].mode == EMIT_ARRAY) && emit_reads(e, s->value, o->index)) return false;
+            if ((sum_of_dot(o) || e->variables[o->index].mode == EMIT_ARRAY) && emit_reads(e, s->value, o->index))
+                return false;
     return found;
 }
 
 /* The left operand of all turns side by side, `valid` columns. */
-static const char *left_of_loop(emit *e, const tile_statement *loop, const tile_node *n, emit_limit rows, int64_t valid, int64_t stride) {
+static const char *left_of_loop(emit *e, const tile_statement *loop, const tile_node *n, emit_limit rows, int64_t valid,
+                                int64_t stride) {
     const tile_format *f32 = tile_format_scalar("f32", 3);
     const int64_t k = n->shape.extent[1], turns = loop->end->value.i - loop->begin->value.i;
     const emit_array a = emit_declare(e, emit_invent(e, "left"), f32, &(tile_shape){2, {n->shape.extent[0], stride}});
     const char *name = e->loop_names[loop->index];
-    emit_loop loops[2] = {emit_loop_of(e, n->shape.extent[0], rows), emit_loop_of(e, turns == 1 ? min_i64(k, valid) : k, (emit_limit){0, 1})};
+    emit_loop loops[2] = {emit_loop_of(e, n->shape.extent[0], rows),
+                          emit_loop_of(e, turns == 1 ? min_i64(k, valid) : k, (emit_limit){0, 1})};
     pack p = {.n = n, .type = f32, .to = a.name, .stride = stride};
-    emit_print(e, "for (int64_t %s = %" PRId64 "; %s < %" PRId64 "; %s++) {", name, loop->begin->value.i, name, loop->end->value.i, name);
+    emit_print(e, "for (int64_t %s = %" PRId64 "; %s < %" PRId64 "; %s++) {", name, loop->begin->value.i, name,
+               loop->end->value.i, name);
     e->indent++;
     if (turns > 1) {
         p.offset = emit_invent(e, "column");
         emit_print(e, "const int64_t %s = (%s - %" PRId64 ") * %" PRId64 ";", p.offset, name, loop->begin->value.i, k);
         if (valid < turns * k) {
             loops[1].high = emit_invent(e, "columns");
-            emit_print(e, "const int64_t %s = mt_min(%" PRId64 ", %" PRId64 " - %s);", loops[1].high, k, valid, p.offset);
+            emit_print(e, "const int64_t %s = mt_min(%" PRId64 ", %" PRId64 " - %s);", loops[1].high, k, valid,
+                       p.offset);
         }
     }
     emit_each(e, n, 2, loops, true, pack_body, &p);
     e->indent--;
     emit_print(e, "}");
-    if (valid < stride) emit_print(e, "mt_pad(%s, %s, %" PRId64 ", %" PRId64 ");", a.name, count_text(e, n->shape.extent[0], rows), valid, stride);
+    if (valid < stride)
+        emit_print(e, "mt_pad(%s, %s, %" PRId64 ", %" PRId64 ");", a.name, count_text(e, n->shape.extent[0], rows),
+                   valid, stride);
     return a.name;
 }
 
@@ -290,7 +323,8 @@ bool emit_fused(emit *e, const tile_statement *loop) {
         const int last = access->rank - 1, along = transposed ? last : b.row;
         const int64_t k = access->item[along].size, total = turns * k;
         const tile_node *extent = e->op->params[access->param].extent[along];
-        const int64_t valid = extent->kind == TILE_CONST ? max_i64(0, min_i64(total, extent->value.i - begin * k)) : total;
+        const int64_t valid =
+            extent->kind == TILE_CONST ? max_i64(0, min_i64(total, extent->value.i - begin * k)) : total;
         const int64_t stride = max_i64(CHUNK, (int64_t)align_up((uint64_t)valid, CHUNK));
         /* A left operand that is a variable of the loop is gathered once for all its dots. */
         const tile_node *a = dot->a;
@@ -298,7 +332,9 @@ bool emit_fused(emit *e, const tile_statement *loop) {
         const char *left = NULL;
         const bool is_local = a->kind == TILE_VAR && is_declared_in(loop->body, a->index);
         for (int i = 0; i < count && is_local; i++)
-            if (variables[i] == a->index && rows_of[i].id == rows.id && rows_of[i].factor == rows.factor && valid_of[i] == valid) left = lefts[i];
+            if (variables[i] == a->index && rows_of[i].id == rows.id && rows_of[i].factor == rows.factor &&
+                valid_of[i] == valid)
+                left = lefts[i];
         if (!left) left = left_of_loop(e, loop, is_local ? e->variables[a->index].value : a, rows, valid, stride);
         if (is_local && count < LEFTS) {
             variables[count] = a->index;
@@ -309,10 +345,14 @@ bool emit_fused(emit *e, const tile_statement *loop) {
         emit_print(e, "{");
         e->indent++;
         emit_print(e, "const int64_t %s = %" PRId64 ";", e->loop_names[loop->index], begin);
-        const int64_t rows_of_b = transposed ? access->item[b.row].size : total, columns_of_b = transposed ? total : access->item[last].size;
-        const char *slice = emit_slice(e, access, b.row, rows_of_b, columns_of_b), *codec = emit_codec_of(e, b.load->type, b.rounded);
-        if (transposed) call_nt(e, array, limits, left, stride, slice, codec, valid);
-        else call_nn(e, array, limits, left, stride, slice, codec);
+        const int64_t rows_of_b = transposed ? access->item[b.row].size : total,
+                      columns_of_b = transposed ? total : access->item[last].size;
+        const char *slice = emit_slice(e, access, b.row, rows_of_b, columns_of_b),
+                   *codec = emit_codec_of(e, b.load->type, b.rounded);
+        if (transposed)
+            call_nt(e, array, limits, left, stride, slice, codec, valid);
+        else
+            call_nn(e, array, limits, left, stride, slice, codec);
         e->indent--;
         emit_print(e, "}");
     }

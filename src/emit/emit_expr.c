@@ -61,7 +61,8 @@ static emit_value atom(const char *name) { return (emit_value){name, -1, true}; 
 
 emit_value emit_array_element(emit_nest *x, const emit_array *array, const emit_index *at) {
     const emit_value i = emit_linear(x, &array->shape, at);
-    return (emit_value){arena_printf(x->e->memory, "%s[%s]", array->name, emit_bare(x->e->memory, i.text)), i.level, false};
+    return (emit_value){arena_printf(x->e->memory, "%s[%s]", array->name, emit_bare(x->e->memory, i.text)), i.level,
+                        false};
 }
 
 static emit_value variable(emit_nest *x, const tile_node *n, const emit_index *at) {
@@ -74,8 +75,10 @@ static emit_value variable(emit_nest *x, const tile_node *n, const emit_index *a
     case TILE_VAR:
     case TILE_TRANSPOSE:
     case TILE_RESHAPE:
-    case TILE_PART: return value;
-    default: return emit_hoist(x, value, emit_c_type(n->type), emit_safe_name(e->memory, e->op->variables[n->index].name));
+    case TILE_PART:
+        return value;
+    default:
+        return emit_hoist(x, value, emit_c_type(n->type), emit_safe_name(e->memory, e->op->variables[n->index].name));
     }
 }
 
@@ -93,9 +96,10 @@ static emit_value operate(emit_nest *x, const tile_node *n, const emit_index *at
         level = max_level(level, v[i].level);
     }
     for (int i = 0; i < 3 && operands[i]; i++) text_of[i] = operand_text(x, v[i], level, operands[i]->type);
-    const char *out = n->kind == TILE_CAST     ? emit_cast(e->memory, text_of[0], n->a->type, n->type)
-                      : n->kind == TILE_SELECT ? arena_printf(e->memory, "(%s ? %s : %s)", text_of[0], text_of[1], text_of[2])
-                                               : emit_operate(e, n, text_of[0], text_of[1]);
+    const char *out = n->kind == TILE_CAST ? emit_cast(e->memory, text_of[0], n->a->type, n->type)
+                      : n->kind == TILE_SELECT
+                          ? arena_printf(e->memory, "(%s ? %s : %s)", text_of[0], text_of[1], text_of[2])
+                          : emit_operate(e, n, text_of[0], text_of[1]);
     return (emit_value){out, level, out == text_of[0] && v[0].atom};
 }
 
@@ -114,7 +118,8 @@ static emit_value of_array(emit_nest *x, const tile_node *n, const emit_index *a
 }
 
 static bool is_dense(const emit *e, const tile_node *n) {
-    return (n->kind == TILE_VAR && e->variables[n->index].mode == EMIT_ARRAY) || n->kind == TILE_REDUCE || n->kind == TILE_DOT;
+    return (n->kind == TILE_VAR && e->variables[n->index].mode == EMIT_ARRAY) || n->kind == TILE_REDUCE ||
+           n->kind == TILE_DOT;
 }
 
 static emit_value reshaped(emit_nest *x, const tile_node *n, const emit_index *at) {
@@ -126,7 +131,8 @@ static emit_value reshaped(emit_nest *x, const tile_node *n, const emit_index *a
         emit_operand_limits(from, 0, limits, below);
         memcpy(limits, below, sizeof limits);
         from = from->a;
-        while (from->kind == TILE_VAR && e->variables[from->index].mode == EMIT_INLINE) from = e->variables[from->index].value;
+        while (from->kind == TILE_VAR && e->variables[from->index].mode == EMIT_INLINE)
+            from = e->variables[from->index].value;
     } while (from->kind == TILE_RESHAPE);
     emit_index index[TILE_RANK];
     const bool dense = is_dense(e, from) || emit_temporary_of(e, from, limits);
@@ -162,11 +168,13 @@ emit_value emit_element(emit_nest *x, const tile_node *n, const emit_index *at) 
         if (temporary) return emit_array_element(x, temporary, at);
     }
     switch (n->kind) {
-    case TILE_CONST: return atom(emit_literal(m, n));
+    case TILE_CONST:
+        return atom(emit_literal(m, n));
     case TILE_GRID:
         e->used_axis[n->index] = true;
         return atom(emit_safe_name(m, e->op->axis_names[n->index]));
-    case TILE_LOOP: return atom(e->loop_names[n->index]);
+    case TILE_LOOP:
+        return atom(e->loop_names[n->index]);
     case TILE_EXTENT:
         e->used_extent[n->index] = true;
         return atom(emit_safe_name(m, e->op->extent_names[n->index]));
@@ -174,24 +182,34 @@ emit_value emit_element(emit_nest *x, const tile_node *n, const emit_index *at) 
     case TILE_ARG:
         e->used_param[n->index] = true;
         return atom(emit_safe_name(m, e->op->params[n->index].name));
-    case TILE_VAR: return variable(x, n, at);
-    case TILE_LOAD: return emit_load(x, n, at);
+    case TILE_VAR:
+        return variable(x, n, at);
+    case TILE_LOAD:
+        return emit_load(x, n, at);
     case TILE_ELEMENTWISE:
     case TILE_SELECT:
-    case TILE_CAST: return operate(x, n, at);
+    case TILE_CAST:
+        return operate(x, n, at);
     case TILE_REDUCE:
-    case TILE_DOT: return of_array(x, n, at);
+    case TILE_DOT:
+        return of_array(x, n, at);
     case TILE_TRANSPOSE:
     case TILE_BROADCAST:
-    case TILE_PART: return moved(x, n, at);
-    case TILE_RESHAPE: return reshaped(x, n, at);
-    case TILE_CONCAT: return concatenated(x, n, at);
+    case TILE_PART:
+        return moved(x, n, at);
+    case TILE_RESHAPE:
+        return reshaped(x, n, at);
+    case TILE_CONCAT:
+        return concatenated(x, n, at);
     case TILE_IOTA: {
         const char *i = emit_index_text(x, &at[0]);
         const int level = emit_index_level(&at[0]);
-        return (emit_value){level < 0 && !at[0].text ? i : arena_printf(m, "(int32_t)%s", i), level, level < 0 && !at[0].text};
+        return (emit_value){level < 0 && !at[0].text ? i : arena_printf(m, "(int32_t)%s", i), level,
+                            level < 0 && !at[0].text};
     }
-    default: emit_unsupported(e, n, "this expression"); return atom("0");
+    default:
+        emit_unsupported(e, n, "this expression");
+        return atom("0");
     }
 }
 

@@ -1,9 +1,9 @@
 /* Tensors: elements and rows of loads, and stores.
  *
- * A load inside a nest of loops is read through a pointer to a row wherever only the position within the row depends on the
- * innermost loop. The prelude's mt_row checks the row as a whole: it gives the tensor's own memory when everything that is
- * needed is there, else a copy padded with zeros, so that the loop itself checks nothing. Rows of block formats and of
- * sub-byte elements are always copies: decoded floats, or one code a byte. Other loads check each element. */
+ * A load inside a nest of loops is read through a pointer to a row wherever only the position within the row depends on
+ * the innermost loop. The prelude's mt_row checks the row as a whole: it gives the tensor's own memory when everything
+ * that is needed is there, else a copy padded with zeros, so that the loop itself checks nothing. Rows of block formats
+ * and of sub-byte elements are always copies: decoded floats, or one code a byte. Other loads check each element. */
 #include "emit/emit_internal.h"
 
 #include <inttypes.h>
@@ -44,9 +44,9 @@ const char *emit_extent(emit *e, const tile_access *access, int d) {
 typedef struct coordinate {
     const tile_access *access;
     int dimension;
-    const char *start;  /* NULL: 0 */
-    bool proven;        /* in range */
-    emit_index at;      /* within the item */
+    const char *start; /* NULL: 0 */
+    bool proven;       /* in range */
+    emit_index at;     /* within the item */
     int level;
 } coordinate;
 
@@ -62,7 +62,9 @@ static coordinate coordinate_of(emit_nest *x, const tile_access *access, int d, 
     coordinate c = {.access = access, .dimension = d, .at = {.loop = -1, .text_level = -1}, .level = -1};
     if (item->kind == TILE_ITEM_GATHER) {
         emit_value id = emit_element(x, item->start, at);
-        if (!id.atom) id = emit_hoist(x, (emit_value){arena_printf(e->memory, "(int64_t)%s", id.text), id.level, false}, "int64_t", "id");
+        if (!id.atom)
+            id = emit_hoist(x, (emit_value){arena_printf(e->memory, "(int64_t)%s", id.text), id.level, false},
+                            "int64_t", "id");
         c.start = id.text;
         c.level = id.level;
         return c;
@@ -72,8 +74,8 @@ static coordinate coordinate_of(emit_nest *x, const tile_access *access, int d, 
     if (item->start->kind != TILE_CONST || item->start->value.i != 0) c.start = emit_scalar(e, item->start);
     int64_t low, high, first, last;
     emit_index_range(x, &c.at, item->size, &first, &last);
-    c.proven = !item->limit && extent->kind == TILE_CONST && emit_range(e, item->start, &low, &high) && low + first >= 0 &&
-               high + last < extent->value.i;
+    c.proven = !item->limit && extent->kind == TILE_CONST && emit_range(e, item->start, &low, &high) &&
+               low + first >= 0 && high + last < extent->value.i;
     return c;
 }
 
@@ -91,7 +93,9 @@ static bool is_zero(const coordinate *c) { return !c->start && c->at.loop < 0 &&
 static const char *coordinate_text(emit_nest *x, const coordinate *c) {
     const bool bare = c->at.loop < 0 && !c->at.text && !c->at.offset;
     if (!c->start) return emit_index_text(x, &c->at);
-    return bare ? start_of(x, c) : arena_printf(x->e->memory, "(%s + %s)", start_of(x, c), emit_bare(x->e->memory, emit_index_text(x, &c->at)));
+    return bare ? start_of(x, c)
+                : arena_printf(x->e->memory, "(%s + %s)", start_of(x, c),
+                               emit_bare(x->e->memory, emit_index_text(x, &c->at)));
 }
 
 /* The sum of coordinates times strides over dimensions [0, count), "0" when there is none. */
@@ -110,14 +114,17 @@ static const char *check_text(emit_nest *x, const coordinate *c, int count) {
     const char *all = NULL;
     for (int d = 0; d < count; d++) {
         if (c[d].proven) continue;
-        const char *one = arena_printf(x->e->memory, "mt_in(%s, %s)", emit_bare(x->e->memory, coordinate_text(x, &c[d])), extent_of(x, &c[d]));
+        const char *one = arena_printf(x->e->memory, "mt_in(%s, %s)",
+                                       emit_bare(x->e->memory, coordinate_text(x, &c[d])), extent_of(x, &c[d]));
         all = all ? arena_printf(x->e->memory, "%s & %s", all, one) : one;
     }
     return all;
 }
 
 static bool is_packed(const tile_format *t) { return !tile_format_is_block(t) && t->scalar.bits < 8; }
-static bool is_e8m0(const tile_format *t) { return t->scalar.kind == TILE_FLOAT && t->scalar.is_unsigned && !tile_format_is_block(t); }
+static bool is_e8m0(const tile_format *t) {
+    return t->scalar.kind == TILE_FLOAT && t->scalar.is_unsigned && !tile_format_is_block(t);
+}
 /* How an element lies in memory; e8m0 is held in 16 bits, for it has no code that is zero. */
 static const char *memory_type(const tile_format *t) { return is_e8m0(t) ? "uint8_t" : emit_c_type(t); }
 
@@ -128,7 +135,8 @@ static emit_value row_of(emit_nest *x, const tile_node *n, const coordinate *c, 
     const tile_format *t = n->type;
     const int last = n->access->rank - 1;
     const coordinate *along = &c[last];
-    const char *tensor = tensor_name(e, n->access->param), *offset = offset_text(x, tensor, c, last), *valid = check_text(x, c, last);
+    const char *tensor = tensor_name(e, n->access->param), *offset = offset_text(x, tensor, c, last),
+               *valid = check_text(x, c, last);
     const char *type = memory_type(t), *start = start_of(x, along), *name;
     /* As many elements as the loop takes. */
     const bool affine = along->at.loop >= 0 && !along->at.text;
@@ -149,16 +157,16 @@ static emit_value row_of(emit_nest *x, const tile_node *n, const coordinate *c, 
         const char *extent = extent_of(x, along);
         if (is_packed(t)) {
             const char *copy = emit_scratch(e, "uint8_t", most);
-            emit_nest_line(x, level, "const uint8_t *%s = mt_row_bits(%s->data, %d, %s, %s, %s, %s, %s, %s);", name, tensor, t->scalar.bits,
-                           offset, valid, start, extent, count, copy);
+            emit_nest_line(x, level, "const uint8_t *%s = mt_row_bits(%s->data, %d, %s, %s, %s, %s, %s, %s);", name,
+                           tensor, t->scalar.bits, offset, valid, start, extent, count, copy);
         } else if (tile_format_is_block(t)) {
             const char *copy = emit_scratch(e, "float", most * 4);
-            emit_nest_line(x, level, "const float *%s = mt_row_blocks(%s->data, &%s, %s, %s, %s, %s, %s, %s);", name, tensor,
-                           emit_codec_of(e, t, NULL), offset, valid, start, extent, count, copy);
+            emit_nest_line(x, level, "const float *%s = mt_row_blocks(%s->data, &%s, %s, %s, %s, %s, %s, %s);", name,
+                           tensor, emit_codec_of(e, t, NULL), offset, valid, start, extent, count, copy);
         } else {
             const char *copy = emit_scratch(e, type, most * t->scalar.bits / 8);
-            emit_nest_line(x, level, "const %s *%s = mt_row(%s->data, sizeof(%s), %s, %s, %s, %s, %s, %s);", type, name, tensor, type, offset,
-                           valid, start, extent, count, copy);
+            emit_nest_line(x, level, "const %s *%s = mt_row(%s->data, sizeof(%s), %s, %s, %s, %s, %s, %s);", type, name,
+                           tensor, type, offset, valid, start, extent, count, copy);
         }
     }
     const emit_value row = {name, level, true};
@@ -169,11 +177,13 @@ static emit_value row_of(emit_nest *x, const tile_node *n, const coordinate *c, 
 /* What a stored element is as a value. */
 static const char *held(arena *m, const tile_format *t, const char *element) {
     if (t->scalar.kind == TILE_BOOL) return arena_printf(m, "(%s != 0)", element);
-    if (is_packed(t) && t->scalar.kind == TILE_INT) return arena_printf(m, "(int8_t)mt_sign(%s, %d)", element, t->scalar.bits);
+    if (is_packed(t) && t->scalar.kind == TILE_INT)
+        return arena_printf(m, "(int8_t)mt_sign(%s, %d)", element, t->scalar.bits);
     return element;
 }
 
-/* The position within the row depends on a deeper loop than the row. (An indirect index depends on no deeper loop than its position.) */
+/* The position within the row depends on a deeper loop than the row. (An indirect index depends on no deeper loop than
+ * its position.) */
 static bool is_row(const tile_access *access, const emit_index *at) {
     int others = -1, level = -1;
     for (int d = 0, i = 0; d < access->rank; d++) {
@@ -212,9 +222,11 @@ emit_value emit_load(emit_nest *x, const tile_node *n, const emit_index *at) {
     const char *tensor = tensor_name(e, access->param), *check = check_text(x, c, last + 1);
     const char *offset = offset_text(x, tensor, c, last);
     if (!is_zero(&c[last]) || !strcmp(offset, "0"))
-        offset = strcmp(offset, "0") ? arena_printf(m, "%s + %s", offset, coordinate_text(x, &c[last])) : coordinate_text(x, &c[last]);
-    const char *element = is_packed(t) ? arena_printf(m, "mt_get_bits(%s->data, %s, %d)", tensor, offset, t->scalar.bits)
-                                       : arena_printf(m, "((const %s *)%s->data)[%s]", memory_type(t), tensor, offset);
+        offset = strcmp(offset, "0") ? arena_printf(m, "%s + %s", offset, coordinate_text(x, &c[last]))
+                                     : coordinate_text(x, &c[last]);
+    const char *element = is_packed(t)
+                              ? arena_printf(m, "mt_get_bits(%s->data, %s, %d)", tensor, offset, t->scalar.bits)
+                              : arena_printf(m, "((const %s *)%s->data)[%s]", memory_type(t), tensor, offset);
     if (check) element = arena_printf(m, "(%s ? %s : %s)", check, element, is_e8m0(t) ? "256" : "0");
     return (emit_value){held(m, t, element), max_level(others, c[last].level), false};
 }
@@ -242,14 +254,18 @@ const char *emit_slice(emit *e, const tile_access *access, int row, int64_t rows
     }
     const char *first = offset_text(&x, tensor, c, last);
     if (c[last].start) first = arena_printf(m, "%s + %s", first, start_of(&x, &c[last]));
-    emit_print(e, "const mt_slice %s = mt_slice_of(%s->data, %s, %s, %s->stride[%d],", name, tensor, valid ? valid : "1", first, tensor, row);
+    emit_print(e, "const mt_slice %s = mt_slice_of(%s->data, %s, %s, %s->stride[%d],", name, tensor,
+               valid ? valid : "1", first, tensor, row);
     emit_print(e, "                                %s, %s);", part[0], part[1]);
     return name;
 }
 
 /* ---- stores ---- */
 
-typedef struct store { const tile_statement *s; const tile_node *value; } store;
+typedef struct store {
+    const tile_statement *s;
+    const tile_node *value;
+} store;
 
 static const char *store_body(emit_nest *x, const emit_index *at, const void *context) {
     emit *e = x->e;
@@ -266,7 +282,8 @@ static const char *store_body(emit_nest *x, const emit_index *at, const void *co
         c[d] = coordinate_of(x, access, d, item->kind == TILE_ITEM_POINT ? NULL : &at[i]);
         i += item->kind != TILE_ITEM_POINT;
         if (d < last) others = max_level(others, c[d].level);
-        if (item->kind == TILE_ITEM_GATHER) emit_nest_line(x, c[d].level, "if (!mt_in(%s, %s)) continue;", start_of(x, &c[d]), extent_of(x, &c[d]));
+        if (item->kind == TILE_ITEM_GATHER)
+            emit_nest_line(x, c[d].level, "if (!mt_in(%s, %s)) continue;", start_of(x, &c[d]), extent_of(x, &c[d]));
     }
     emit_index below[TILE_RANK];
     for (int d = 0; d < n->shape.rank; d++) {
@@ -277,15 +294,20 @@ static const char *store_body(emit_nest *x, const emit_index *at, const void *co
     if (v.level < x->inner || strlen(v.text) > 100) v = emit_hoist(x, v, emit_c_type(n->type), NULL);
     const char *tensor = tensor_name(e, access->param), *offset = offset_text(x, tensor, c, last), *place;
     if (is_packed(t)) {
-        const char *index = is_zero(&c[last]) ? offset : arena_printf(m, "%s + %s", offset, coordinate_text(x, &c[last]));
+        const char *index =
+            is_zero(&c[last]) ? offset : arena_printf(m, "%s + %s", offset, coordinate_text(x, &c[last]));
         return arena_printf(m, "mt_put_bits(%s->data, %s, %d, (uint32_t)%s);", tensor, index, t->scalar.bits, v.text);
     }
     const char *type = memory_type(t);
     if (others < c[last].level) {
-        const char *start = c[last].start && access->item[last].kind != TILE_ITEM_GATHER ? arena_printf(m, " + %s", start_of(x, &c[last])) : "";
+        const char *start = c[last].start && access->item[last].kind != TILE_ITEM_GATHER
+                                ? arena_printf(m, " + %s", start_of(x, &c[last]))
+                                : "";
         const char *name = emit_invent(e, tensor);
         emit_nest_line(x, others, "%s *%s = (%s *)%s->data + %s%s;", type, name, type, tensor, offset, start);
-        place = arena_printf(m, "%s[%s]", name, access->item[last].kind == TILE_ITEM_GATHER ? start_of(x, &c[last]) : emit_index_text(x, &c[last].at));
+        place = arena_printf(m, "%s[%s]", name,
+                             access->item[last].kind == TILE_ITEM_GATHER ? start_of(x, &c[last])
+                                                                         : emit_index_text(x, &c[last].at));
     } else
         place = arena_printf(m, "((%s *)%s->data)[%s + %s]", type, tensor, offset, coordinate_text(x, &c[last]));
     return arena_printf(m, "%s %s %s;", place, s->s->adds ? "+=" : "=", emit_bare(m, v.text));
@@ -298,7 +320,8 @@ static bool overlaps(const emit *e, const tile_node *n, const tile_access *acces
         bool same = same_place;
         for (int d = 0; d < access->rank && same; d++) {
             const tile_item *a = &access->item[d], *b = &n->access->item[d];
-            same = a->kind == b->kind && a->kind != TILE_ITEM_GATHER && a->size == b->size && emit_same(a->start, b->start) && emit_same(a->limit, b->limit);
+            same = a->kind == b->kind && a->kind != TILE_ITEM_GATHER && a->size == b->size &&
+                   emit_same(a->start, b->start) && emit_same(a->limit, b->limit);
         }
         return !same;
     }
@@ -306,7 +329,9 @@ static bool overlaps(const emit *e, const tile_node *n, const tile_access *acces
     same_place &= n->kind == TILE_ELEMENTWISE || n->kind == TILE_SELECT || n->kind == TILE_CAST;
     const tile_node *const operands[3] = {n->a, n->b, n->c};
     for (int i = 0; i < 3; i++)
-        if (operands[i] && overlaps(e, operands[i], access, same_place && !memcmp(&operands[i]->shape, &n->shape, sizeof n->shape))) return true;
+        if (operands[i] &&
+            overlaps(e, operands[i], access, same_place && !memcmp(&operands[i]->shape, &n->shape, sizeof n->shape)))
+            return true;
     for (int i = 0; i < n->count; i++)
         if (overlaps(e, n->list[i], access, false)) return true;
     return false;
@@ -331,17 +356,21 @@ void emit_store(emit *e, const tile_statement *s) {
         }
         loops[rank] = emit_loop_of(e, item->size, (emit_limit){0, 1});
         if (item->size > 1) scatters = item->kind == TILE_ITEM_GATHER;
-        if (item->kind == TILE_ITEM_GATHER && item->size == 1) loops[rank].low = "0L"; /* a loop, to leave with continue */
+        if (item->kind == TILE_ITEM_GATHER && item->size == 1)
+            loops[rank].low = "0L"; /* a loop, to leave with continue */
         if (item->kind == TILE_ITEM_RANGE) {
             const tile_node *extent = e->op->params[access->param].extent[d];
             const int limit = emit_limit_of(e, access, d);
             int64_t low, high;
             const bool starts_in = emit_range(e, item->start, &low, &high) && low >= 0;
-            const bool fits = starts_in && !item->limit && extent->kind == TILE_CONST && high + item->size <= extent->value.i;
-            if (limit && starts_in) loops[rank] = emit_loop_of(e, item->size, (emit_limit){limit, 1});
+            const bool fits =
+                starts_in && !item->limit && extent->kind == TILE_CONST && high + item->size <= extent->value.i;
+            if (limit && starts_in)
+                loops[rank] = emit_loop_of(e, item->size, (emit_limit){limit, 1});
             else if (!fits) {
                 const char *part = emit_invent(e, "part");
-                emit_print(e, "const mt_part %s = mt_part_of(1, %s, %s, %" PRId64 ");", part, emit_bare(m, emit_scalar(e, item->start)), emit_extent(e, access, d), item->size);
+                emit_print(e, "const mt_part %s = mt_part_of(1, %s, %s, %" PRId64 ");", part,
+                           emit_bare(m, emit_scalar(e, item->start)), emit_extent(e, access, d), item->size);
                 loops[rank].low = arena_printf(m, "%s.low", part);
                 loops[rank].high = arena_printf(m, "%s.high", part);
                 loops[rank].limit = (emit_limit){limit, 1};
@@ -359,7 +388,8 @@ void emit_store(emit *e, const tile_statement *s) {
         emit_print(e, "if (%s) {", valid);
         e->indent++;
     }
-    emit_each(e, s->value, rank, loops, !scatters && !is_packed(e->op->params[access->param].type), store_body, &context);
+    emit_each(e, s->value, rank, loops, !scatters && !is_packed(e->op->params[access->param].type), store_body,
+              &context);
     if (valid) {
         e->indent--;
         emit_print(e, "}");

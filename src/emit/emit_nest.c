@@ -28,7 +28,9 @@ void emit_index_range(const emit_nest *x, const emit_index *at, int64_t extent, 
 }
 
 static const char *plus(arena *m, const char *a, const char *b) { return a ? arena_printf(m, "%s + %s", a, b) : b; }
-static const char *times(arena *m, const char *a, int64_t b) { return b == 1 ? a : arena_printf(m, "%s * %" PRId64, a, b); }
+static const char *times(arena *m, const char *a, int64_t b) {
+    return b == 1 ? a : arena_printf(m, "%s * %" PRId64, a, b);
+}
 
 emit_value emit_linear(const emit_nest *x, const tile_shape *shape, const emit_index *at) {
     arena *m = x->e->memory;
@@ -82,8 +84,10 @@ bool emit_reshape_index(const emit_nest *x, const tile_node *n, const emit_index
         int64_t p = from->extent[i], q = j >= 0 ? to->extent[j] : 1;
         int first = i, other = j, wide = 0, target = i;
         while (p != q) {
-            if (p < q) p *= from->extent[--first];
-            else q *= to->extent[--other];
+            if (p < q)
+                p *= from->extent[--first];
+            else
+                q *= to->extent[--other];
         }
         for (int d = first; d <= i; d++)
             if (from->extent[d] != 1) wide++, target = d;
@@ -94,7 +98,8 @@ bool emit_reshape_index(const emit_nest *x, const tile_node *n, const emit_index
             const emit_index bare = {at[d].loop, at[d].text, at[d].text_level, 0};
             all.offset += at[d].offset * stride;
             if (to->extent[d] > 1 && (bare.loop >= 0 || bare.text)) {
-                if (stride == 1) all.loop = bare.loop, all.text = bare.text, all.text_level = bare.text_level;
+                if (stride == 1)
+                    all.loop = bare.loop, all.text = bare.text, all.text_level = bare.text_level;
                 else {
                     const char *term = times(m, emit_index_text(x, &bare), stride);
                     all.text = all.text ? plus(m, term, all.text) : term;
@@ -105,8 +110,10 @@ bool emit_reshape_index(const emit_nest *x, const tile_node *n, const emit_index
             stride *= to->extent[d];
         }
         /* Text in an index is an operand of what may follow. */
-        if (all.text && !emit_is_name(all.text) && emit_bare(m, all.text) == all.text) all.text = arena_printf(m, "(%s)", all.text);
-        if (wide <= 1) out[target] = all;
+        if (all.text && !emit_is_name(all.text) && emit_bare(m, all.text) == all.text)
+            all.text = arena_printf(m, "(%s)", all.text);
+        if (wide <= 1)
+            out[target] = all;
         else {
             if (emit_index_level(&all) >= 0 && emit_index_level(&all) == x->inner) return false;
             const char *linear = emit_index_text(x, &all);
@@ -149,7 +156,8 @@ const char *emit_limit_text(emit *e, emit_limit limit) {
         access.item[l->dimension].limit = (tile_node *)l->limit;
         const char *start = emit_scalar(e, l->start), *extent = emit_extent(e, &access, l->dimension);
         l->name = emit_invent(e, arena_printf(e->memory, "%s_valid", e->op->params[l->param].name));
-        emit_print(e, "const int64_t %s = mt_clamp(%s - %s, 0, %" PRId64 ");", l->name, emit_bare(e->memory, extent), start, l->size);
+        emit_print(e, "const int64_t %s = mt_clamp(%s - %s, 0, %" PRId64 ");", l->name, emit_bare(e->memory, extent),
+                   start, l->size);
         e->out = body;
         e->indent = indent;
     }
@@ -157,7 +165,10 @@ const char *emit_limit_text(emit *e, emit_limit limit) {
 }
 
 emit_loop emit_loop_of(emit *e, int64_t extent, emit_limit limit) {
-    return (emit_loop){.low = "0", .least = 0, .most = extent, .limit = limit,
+    return (emit_loop){.low = "0",
+                       .least = 0,
+                       .most = extent,
+                       .limit = limit,
                        .high = limit.id > 0 ? emit_limit_text(e, limit) : arena_printf(e->memory, "%" PRId64, extent)};
 }
 
@@ -208,9 +219,13 @@ void emit_nest_close(emit_nest *x, int from, int to) {
 /* ---- pieces ---- */
 
 enum { CUTS = 16 };
-typedef struct cuts { int64_t at[TILE_RANK][CUTS]; int count[TILE_RANK]; } cuts;
+typedef struct cuts {
+    int64_t at[TILE_RANK][CUTS];
+    int count[TILE_RANK];
+} cuts;
 
-/* Where concatenations below n change operands, as cuts of the loops. What does not fit in the table is not cut, and is copied. */
+/* Where concatenations below n change operands, as cuts of the loops. What does not fit in the table is not cut, and is
+ * copied. */
 static void find_cuts(const emit_nest *x, const tile_node *n, const emit_index *at, cuts *c) {
     const emit *e = x->e;
     if (n->kind == TILE_VAR && e->variables[n->index].mode == EMIT_INLINE) {
@@ -244,7 +259,8 @@ static void find_cuts(const emit_nest *x, const tile_node *n, const emit_index *
         }
         break;
     }
-    default: break;
+    default:
+        break;
     }
 }
 
@@ -272,7 +288,8 @@ static emit_loop piece_of(emit *e, const emit_loop *l, int64_t least, int64_t mo
     return p;
 }
 
-void emit_each(emit *e, const tile_node *value, int rank, const emit_loop *loops, bool vectorise, emit_body *body, const void *context) {
+void emit_each(emit *e, const tile_node *value, int rank, const emit_loop *loops, bool vectorise, emit_body *body,
+               const void *context) {
     emit_nest x;
     emit_index at[TILE_RANK], below[TILE_RANK];
     cuts c = {.count = {0}};
@@ -295,7 +312,9 @@ void emit_each(emit *e, const tile_node *value, int rank, const emit_loop *loops
         for (int d = rank - 1; d >= 0; d--) {
             const int i = (int)(rest % (c.count[d] + 1));
             rest /= c.count[d] + 1;
-            part[d] = c.count[d] ? piece_of(e, &loops[d], i ? c.at[d][i - 1] : INT64_MIN, i < c.count[d] ? c.at[d][i] : INT64_MAX) : loops[d];
+            part[d] = c.count[d] ? piece_of(e, &loops[d], i ? c.at[d][i - 1] : INT64_MIN,
+                                            i < c.count[d] ? c.at[d][i] : INT64_MAX)
+                                 : loops[d];
             empty |= part[d].least >= part[d].most;
         }
         if (empty) continue;

@@ -1,13 +1,14 @@
 /* What is decided before a function is written.
  *
- * Variables. A scalar is a C variable. A tile that is assigned once and costs little to compute again, or is used once, is computed
- * where it is used (EMIT_INLINE), so that it melts into the loops of its users; it must read nothing that changes between its
- * definition and its uses. All others are arrays in scratch memory.
+ * Variables. A scalar is a C variable. A tile that is assigned once and costs little to compute again, or is used once,
+ * is computed where it is used (EMIT_INLINE), so that it melts into the loops of its users; it must read nothing that
+ * changes between its definition and its uses. All others are arrays in scratch memory.
  *
- * Limits. A store writes only what is in range of its tensor, and that is often far less than the tile: one row of sixteen when
- * a model takes one token. The limits of stores flow backwards through the program to the variables: which leading part of each
- * dimension does anyone read? Loops and dots compute no more than that. A dimension's limit is one of: nothing known yet, limit number i
- * times a factor, all; where two uses disagree it is all. This is a fixed point over a lattice of height 3. */
+ * Limits. A store writes only what is in range of its tensor, and that is often far less than the tile: one row of
+ * sixteen when a model takes one token. The limits of stores flow backwards through the program to the variables: which
+ * leading part of each dimension does anyone read? Loops and dots compute no more than that. A dimension's limit is one
+ * of: nothing known yet, limit number i times a factor, all; where two uses disagree it is all. This is a fixed point
+ * over a lattice of height 3. */
 #include "emit/emit_internal.h"
 
 static const emit_limit NO_LIMIT = {0, 1};
@@ -16,7 +17,8 @@ bool emit_same(const tile_node *a, const tile_node *b) {
     if (a == b) return true;
     if (!a || !b || a->kind != b->kind || a->op != b->op || a->type != b->type || a->index != b->index) return false;
     if (a->shape.rank || b->shape.rank || a->access || a->list) return false; /* scalars only, and no loads */
-    if (a->kind == TILE_CONST) return a->type->scalar.kind == TILE_FLOAT ? a->value.f == b->value.f : a->value.i == b->value.i;
+    if (a->kind == TILE_CONST)
+        return a->type->scalar.kind == TILE_FLOAT ? a->value.f == b->value.f : a->value.i == b->value.i;
     return emit_same(a->a, b->a) && emit_same(a->b, b->b) && emit_same(a->c, b->c);
 }
 
@@ -46,13 +48,22 @@ static bool any(const emit *e, const tile_node *n, node_test *test, int with) {
         if (any(e, operand(n, i), test, with)) return true;
     for (int i = 0; n->access && i < 2 * n->access->rank; i++)
         if (any(e, access_operand(n->access, i), test, with)) return true;
-    return n->kind == TILE_VAR && e->variables[n->index].mode == EMIT_INLINE && any(e, e->variables[n->index].value, test, with);
+    return n->kind == TILE_VAR && e->variables[n->index].mode == EMIT_INLINE &&
+           any(e, e->variables[n->index].value, test, with);
 }
 
-static bool is_variable(const emit *e, const tile_node *n, int with) { return (void)e, n->kind == TILE_VAR && n->index == with; }
-static bool is_loop(const emit *e, const tile_node *n, int with) { return (void)e, n->kind == TILE_LOOP && n->index == with; }
-static bool is_sum(const emit *e, const tile_node *n, int with) { return (void)e, (void)with, n->kind == TILE_REDUCE || n->kind == TILE_DOT; }
-static bool is_concat(const emit *e, const tile_node *n, int with) { return (void)e, (void)with, n->kind == TILE_CONCAT; }
+static bool is_variable(const emit *e, const tile_node *n, int with) {
+    return (void)e, n->kind == TILE_VAR && n->index == with;
+}
+static bool is_loop(const emit *e, const tile_node *n, int with) {
+    return (void)e, n->kind == TILE_LOOP && n->index == with;
+}
+static bool is_sum(const emit *e, const tile_node *n, int with) {
+    return (void)e, (void)with, n->kind == TILE_REDUCE || n->kind == TILE_DOT;
+}
+static bool is_concat(const emit *e, const tile_node *n, int with) {
+    return (void)e, (void)with, n->kind == TILE_CONCAT;
+}
 static bool is_stored_load(const emit *e, const tile_node *n, int with) {
     return (void)with, n->kind == TILE_LOAD && e->stored[n->access->param];
 }
@@ -62,7 +73,8 @@ static bool is_changed_later(const emit *e, const tile_node *n, int with) {
 }
 /* What an instruction does not know before its body runs. */
 static bool is_inner(const emit *e, const tile_node *n, int with) {
-    return (void)e, (void)with, n->shape.rank > 0 || n->kind == TILE_VAR || n->kind == TILE_LOOP || n->kind == TILE_LOAD;
+    return (void)e, (void)with,
+           n->shape.rank > 0 || n->kind == TILE_VAR || n->kind == TILE_LOOP || n->kind == TILE_LOAD;
 }
 
 bool emit_reads(const emit *e, const tile_node *n, int variable) { return any(e, n, is_variable, variable); }
@@ -92,30 +104,44 @@ bool emit_range(const emit *e, const tile_node *n, int64_t *low, int64_t *high) 
     int64_t a[2], b[2];
     if (!n || n->shape.rank || n->type->scalar.kind == TILE_FLOAT) return false;
     switch (n->kind) {
-    case TILE_CONST: *low = *high = n->value.i; break;
+    case TILE_CONST:
+        *low = *high = n->value.i;
+        break;
     case TILE_GRID:
         *low = 0;
-        if (!emit_range(e, e->op->axis_count[n->index], &a[0], high)) *high = INT32_MAX;
-        else --*high;
+        if (!emit_range(e, e->op->axis_count[n->index], &a[0], high))
+            *high = INT32_MAX;
+        else
+            --*high;
         break;
     case TILE_LOOP:
-        if (!emit_range(e, e->loops[n->index]->begin, low, &a[1]) || !emit_range(e, e->loops[n->index]->end, &b[0], high)) return false;
+        if (!emit_range(e, e->loops[n->index]->begin, low, &a[1]) ||
+            !emit_range(e, e->loops[n->index]->end, &b[0], high))
+            return false;
         --*high;
         break;
-    case TILE_EXTENT: *low = 0, *high = (int64_t)1 << 40; break;
+    case TILE_EXTENT:
+        *low = 0, *high = (int64_t)1 << 40;
+        break;
     case TILE_LIVE:
-    case TILE_ARG: *low = INT32_MIN, *high = INT32_MAX; break;
+    case TILE_ARG:
+        *low = INT32_MIN, *high = INT32_MAX;
+        break;
     case TILE_VAR:
         if (e->op->variables[n->index].assignments != 1) return false;
         return emit_range(e, e->variables[n->index].value, low, high);
     case TILE_CAST:
-        if (n->type->scalar.kind != TILE_INT || n->type->scalar.bits < 32 || !emit_range(e, n->a, low, high)) return false;
+        if (n->type->scalar.kind != TILE_INT || n->type->scalar.bits < 32 || !emit_range(e, n->a, low, high))
+            return false;
         return n->type->scalar.bits == 64 || (*low >= INT32_MIN && *high <= INT32_MAX);
     case TILE_ELEMENTWISE:
-        if (n->type->scalar.kind != TILE_INT || !n->b || !emit_range(e, n->a, &a[0], &a[1]) || !emit_range(e, n->b, &b[0], &b[1])) return false;
+        if (n->type->scalar.kind != TILE_INT || !n->b || !emit_range(e, n->a, &a[0], &a[1]) ||
+            !emit_range(e, n->b, &b[0], &b[1]))
+            return false;
         if (!tile_operate_range(n->op, a, b, low, high)) return false;
         break;
-    default: return false;
+    default:
+        return false;
     }
     if (n->type->scalar.bits == 32 && (*low < INT32_MIN || *high > INT32_MAX)) return false; /* it may wrap */
     return *low > -limit && *high < limit && *low <= *high;
@@ -126,13 +152,19 @@ bool emit_range(const emit *e, const tile_node *n, int64_t *low, int64_t *high) 
 int emit_limit_of(emit *e, const tile_access *access, int dimension) {
     const tile_item *item = &access->item[dimension];
     const tile_node *extent = e->op->params[access->param].extent[dimension];
-    if (item->kind != TILE_ITEM_RANGE || any(e, item->start, is_inner, 0) || (item->limit && any(e, item->limit, is_inner, 0))) return 0;
+    if (item->kind != TILE_ITEM_RANGE || any(e, item->start, is_inner, 0) ||
+        (item->limit && any(e, item->limit, is_inner, 0)))
+        return 0;
     int64_t low, high;
-    if (!item->limit && extent->kind == TILE_CONST && emit_range(e, item->start, &low, &high) && high + item->size <= extent->value.i) return 0;
+    if (!item->limit && extent->kind == TILE_CONST && emit_range(e, item->start, &low, &high) &&
+        high + item->size <= extent->value.i)
+        return 0;
     for (size_t i = 1; i < e->limit_count; i++) {
         const emit_limit_source *l = &e->limits[i];
-        if (l->size == item->size && emit_same(l->start, item->start) && emit_same(l->limit, item->limit) && emit_same(l->extent, extent) &&
-            (extent->kind == TILE_CONST || extent->kind == TILE_EXTENT || (l->param == access->param && l->dimension == dimension)))
+        if (l->size == item->size && emit_same(l->start, item->start) && emit_same(l->limit, item->limit) &&
+            emit_same(l->extent, extent) &&
+            (extent->kind == TILE_CONST || extent->kind == TILE_EXTENT ||
+             (l->param == access->param && l->dimension == dimension)))
             return (int)i;
     }
     *ARENA_PUSH(e->memory, e->limits, e->limit_count, e->limit_capacity) =
@@ -140,17 +172,20 @@ int emit_limit_of(emit *e, const tile_access *access, int dimension) {
     return (int)e->limit_count - 1;
 }
 
-/* The limits of the operand of a reshape: dimensions are matched in groups of equal products. Within a group only a limit of
- * the slowest dimension, with all of the faster ones, is still one on the other side. */
+/* The limits of the operand of a reshape: dimensions are matched in groups of equal products. Within a group only a
+ * limit of the slowest dimension, with all of the faster ones, is still one on the other side. */
 static void reshape_limits(const tile_shape *from, const tile_shape *to, const emit_limit *limits, emit_limit *out) {
     int i = from->rank - 1, j = to->rank - 1;
     while (i >= 0) { /* `from` is the operand's shape */
         int64_t p = from->extent[i], q = j >= 0 ? to->extent[j] : 1;
         int first = i, other = j; /* the group is first..i and other..j */
         while (p != q) {
-            if (p < q && first > 0) p *= from->extent[--first];
-            else if (q < p && other > 0) q *= to->extent[--other];
-            else break;
+            if (p < q && first > 0)
+                p *= from->extent[--first];
+            else if (q < p && other > 0)
+                q *= to->extent[--other];
+            else
+                break;
         }
         int lead = other; /* the slowest dimension of the group that is not 1 */
         while (lead >= 0 && lead < j && to->extent[lead] == 1) lead++;
@@ -163,7 +198,8 @@ static void reshape_limits(const tile_shape *from, const tile_shape *to, const e
             int64_t below = 1, behind = 1;
             for (int d = lead + 1; d <= j; d++) below *= to->extent[d];
             for (int d = target + 1; d <= i; d++) behind *= from->extent[d];
-            if (limits[lead].factor * below % behind == 0) out[target] = (emit_limit){limits[lead].id, limits[lead].factor * below / behind};
+            if (limits[lead].factor * below % behind == 0)
+                out[target] = (emit_limit){limits[lead].id, limits[lead].factor * below / behind};
         } else if (whole && limits[lead].id < 0)
             for (int d = first; d <= i; d++) out[d] = limits[lead];
         i = first - 1;
@@ -188,8 +224,10 @@ void emit_operand_limits(const tile_node *n, int which, const emit_limit *limits
             if (d != n->index) out[d] = limits[d];
         break;
     case TILE_DOT:
-        if (which == 0) out[0] = limits[0];
-        else out[1] = limits[1];
+        if (which == 0)
+            out[0] = limits[0];
+        else
+            out[1] = limits[1];
         break;
     case TILE_TRANSPOSE:
         for (int d = 0; d < rank; d++) out[d] = limits[d == rank - 1 ? rank - 2 : d == rank - 2 ? rank - 1 : d];
@@ -205,8 +243,11 @@ void emit_operand_limits(const tile_node *n, int which, const emit_limit *limits
             t++;
         }
         break;
-    case TILE_RESHAPE: reshape_limits(&o->shape, &n->shape, limits, out); break;
-    default: break;
+    case TILE_RESHAPE:
+        reshape_limits(&o->shape, &n->shape, limits, out);
+        break;
+    default:
+        break;
     }
 }
 
@@ -214,7 +255,7 @@ void emit_operand_limits(const tile_node *n, int which, const emit_limit *limits
 
 typedef struct facts {
     emit *e;
-    int number;   /* of statements, from 1 */
+    int number; /* of statements, from 1 */
     int depth;
     bool changed; /* a limit has */
 } facts;
@@ -266,9 +307,11 @@ static void note_statements(facts *f, const tile_statement *s) {
 static int cost_of(const emit *e, const tile_node *n) {
     if (!n || n->shape.rank == 0) return 0;
     int cost = 0;
-    if (n->kind == TILE_ELEMENTWISE) cost = (n->op >= TILE_EXP && n->op <= TILE_RSQRT) || n->op == TILE_DIV || n->op == TILE_MOD ? 100 : 1;
+    if (n->kind == TILE_ELEMENTWISE)
+        cost = (n->op >= TILE_EXP && n->op <= TILE_RSQRT) || n->op == TILE_DIV || n->op == TILE_MOD ? 100 : 1;
     if (n->kind == TILE_SELECT) cost = 1;
-    if (n->kind == TILE_VAR && e->variables[n->index].mode == EMIT_INLINE) cost = cost_of(e, e->variables[n->index].value);
+    if (n->kind == TILE_VAR && e->variables[n->index].mode == EMIT_INLINE)
+        cost = cost_of(e, e->variables[n->index].value);
     for (int i = 0; i < operand_count(n) && cost < 1000; i++) cost += cost_of(e, operand(n, i));
     return cost;
 }
@@ -337,7 +380,8 @@ static void need_statements(facts *f, const tile_statement *s) {
             const tile_node *v = s->value;
             int t = 0;
             for (int d = 0; d < s->access->rank; d++)
-                if (s->access->item[d].kind != TILE_ITEM_POINT) limits[t++] = (emit_limit){emit_limit_of(f->e, s->access, d), 1};
+                if (s->access->item[d].kind != TILE_ITEM_POINT)
+                    limits[t++] = (emit_limit){emit_limit_of(f->e, s->access, d), 1};
             for (int d = 0; d < v->shape.rank; d++) {
                 const int to = d + s->shape.rank - v->shape.rank;
                 below[d] = v->shape.extent[d] == s->shape.extent[to] ? limits[to] : NO_LIMIT;

@@ -1,4 +1,5 @@
-/* Reductions. The order of every sum is fixed: see cpu_vector.h for f32 along the last axis; all others are in index order. */
+/* Reductions. The order of every sum is fixed: see cpu_vector.h for f32 along the last axis; all others are in index
+ * order. */
 #include "emit/emit_internal.h"
 
 #include <inttypes.h>
@@ -18,7 +19,11 @@ static const char *identity(const tile_node *n) {
 /* "place = what place and v are together". */
 static const char *combined(emit *e, const tile_node *n, const char *place, const char *v) {
     if (n->op == TILE_SUM) return arena_printf(e->memory, "%s += %s;", place, v);
-    const tile_node both = {.kind = TILE_ELEMENTWISE, .op = n->op == TILE_REDUCE_MAX ? TILE_MAX : TILE_MIN, .type = n->type, .a = n->a, .b = n->a};
+    const tile_node both = {.kind = TILE_ELEMENTWISE,
+                            .op = n->op == TILE_REDUCE_MAX ? TILE_MAX : TILE_MIN,
+                            .type = n->type,
+                            .a = n->a,
+                            .b = n->a};
     return arena_printf(e->memory, "%s = %s;", place, emit_operate(e, &both, place, v));
 }
 
@@ -27,7 +32,8 @@ static void print_lines(emit_nest *x, int level) {
 }
 
 /* One turn of the lanes: elements from `first` on, `count` of them, MT_FOLD at most. */
-static void lanes_turn(emit_nest *x, const tile_node *n, const char *first, int64_t count, const char *part, const char *value, const char *step) {
+static void lanes_turn(emit_nest *x, const tile_node *n, const char *first, int64_t count, const char *part,
+                       const char *value, const char *step) {
     emit *e = x->e;
     const char *lane = emit_invent(e, "lane");
     emit_print(e, "float %s[MT_FOLD];", part);
@@ -39,22 +45,26 @@ static void lanes_turn(emit_nest *x, const tile_node *n, const char *first, int6
     emit_print(e, "%s[%s] = %s;", part, lane, value);
     e->indent--;
     emit_print(e, "}");
-    if (count < 64) emit_print(e, "for (int64_t %s = %" PRId64 "; %s < MT_FOLD; %s++) %s[%s] = %s;", lane, count, lane, lane, part, lane, n->op == TILE_ARGMAX ? "NAN" : identity(n));
+    if (count < 64)
+        emit_print(e, "for (int64_t %s = %" PRId64 "; %s < MT_FOLD; %s++) %s[%s] = %s;", lane, count, lane, lane, part,
+                   lane, n->op == TILE_ARGMAX ? "NAN" : identity(n));
     emit_print(e, "%s", step);
 }
 
 /* f32, along the last axis. */
 static void reduce_lanes(emit_nest *x, const tile_node *n, const emit_array *array, const emit_index *at) {
-    static const struct { const char *type, *set, *step, *end; } names[] = {
-        {"mt_lanes", "mt_lanes_set(&%s, 0.0f);", "mt_lanes_sum(&%s, %s);", "mt_lanes_total(&%s)"},
-        {"mt_lanes", "mt_lanes_set(&%s, -INFINITY);", "mt_lanes_max(&%s, %s);", "mt_lanes_most(&%s)"},
-        {"mt_lanes", "mt_lanes_set(&%s, INFINITY);", "mt_lanes_min(&%s, %s);", "mt_lanes_least(&%s)"},
-        {"mt_argmax", "mt_argmax_set(&%s);", "mt_argmax_add(&%s, %s, (int32_t)%s);", "mt_argmax_index(&%s)"}};
+    static const struct {
+        const char *type, *set, *step, *end;
+    } names[] = {{"mt_lanes", "mt_lanes_set(&%s, 0.0f);", "mt_lanes_sum(&%s, %s);", "mt_lanes_total(&%s)"},
+                 {"mt_lanes", "mt_lanes_set(&%s, -INFINITY);", "mt_lanes_max(&%s, %s);", "mt_lanes_most(&%s)"},
+                 {"mt_lanes", "mt_lanes_set(&%s, INFINITY);", "mt_lanes_min(&%s, %s);", "mt_lanes_least(&%s)"},
+                 {"mt_argmax", "mt_argmax_set(&%s);", "mt_argmax_add(&%s, %s, (int32_t)%s);", "mt_argmax_index(&%s)"}};
     emit *e = x->e;
     arena *m = e->memory;
     const int which = n->op - TILE_SUM, last = n->index;
     const int64_t count = n->a->shape.extent[last];
-    const char *lanes = emit_invent(e, tile_operator_text(n->op)), *part = emit_invent(e, "part"), *chunk = emit_invent(e, "chunk");
+    const char *lanes = emit_invent(e, tile_operator_text(n->op)), *part = emit_invent(e, "part"),
+               *chunk = emit_invent(e, "chunk");
     emit_value v = emit_element(x, n->a, at);
     if (v.level < x->inner) v = emit_hoist(x, v, "float", NULL);
     emit_index to[TILE_RANK];
@@ -86,7 +96,8 @@ static void reduce_lanes(emit_nest *x, const tile_node *n, const emit_array *arr
 /* The innermost loop runs along the axis: the result stays in a C variable. */
 static void reduce_inner(emit_nest *x, const tile_node *n, const emit_array *array, const emit_index *at) {
     emit *e = x->e;
-    const char *type = emit_c_type(n->a->type), *result = emit_invent(e, tile_operator_text(n->op)), *best = emit_invent(e, "best");
+    const char *type = emit_c_type(n->a->type), *result = emit_invent(e, tile_operator_text(n->op)),
+               *best = emit_invent(e, "best");
     const bool argmax = n->op == TILE_ARGMAX;
     emit_index to[TILE_RANK];
     memcpy(to, at, sizeof to);
@@ -98,9 +109,10 @@ static void reduce_inner(emit_nest *x, const tile_node *n, const emit_array *arr
     if (argmax) emit_print(e, "int32_t %s = -1;", result);
     emit_nest_open(x, x->inner, n->a->shape.rank, false);
     if (argmax) {
-        const char *is_number = n->a->type->scalar.kind == TILE_FLOAT ? arena_printf(e->memory, "%s == %s", v.text, v.text) : "1";
-        emit_print(e, "if (%s > %s || (%s < 0 && %s)) %s = %s, %s = (int32_t)%s;", v.text, best, result, is_number, best, v.text, result,
-                   emit_index_text(x, &at[n->index]));
+        const char *is_number =
+            n->a->type->scalar.kind == TILE_FLOAT ? arena_printf(e->memory, "%s == %s", v.text, v.text) : "1";
+        emit_print(e, "if (%s > %s || (%s < 0 && %s)) %s = %s, %s = (int32_t)%s;", v.text, best, result, is_number,
+                   best, v.text, result, emit_index_text(x, &at[n->index]));
     } else
         emit_print(e, "%s", combined(e, n, result, v.text));
     emit_nest_close(x, x->inner, n->a->shape.rank);
@@ -108,7 +120,10 @@ static void reduce_inner(emit_nest *x, const tile_node *n, const emit_array *arr
     emit_nest_close(x, 0, x->inner);
 }
 
-typedef struct reduction { const tile_node *n; const emit_array *array, *best; } reduction;
+typedef struct reduction {
+    const tile_node *n;
+    const emit_array *array, *best;
+} reduction;
 
 static const char *place_of(emit_nest *x, const reduction *r, const emit_array *array, const emit_index *at) {
     emit_index to[TILE_RANK];
@@ -121,7 +136,8 @@ static const char *set_body(emit_nest *x, const emit_index *at, const void *cont
     const reduction *r = context;
     const char *place = emit_array_element(x, r->array, at).text;
     if (r->n->op != TILE_ARGMAX) return arena_printf(x->e->memory, "%s = %s;", place, identity(r->n));
-    return arena_printf(x->e->memory, "%s = -1, %s = %s;", place, emit_array_element(x, r->best, at).text, identity(r->n));
+    return arena_printf(x->e->memory, "%s = -1, %s = %s;", place, emit_array_element(x, r->best, at).text,
+                        identity(r->n));
 }
 
 static const char *add_body(emit_nest *x, const emit_index *at, const void *context) {
@@ -132,10 +148,13 @@ static const char *add_body(emit_nest *x, const emit_index *at, const void *cont
     if (v.level < x->inner || r->n->op == TILE_ARGMAX) v = emit_hoist(x, v, type, NULL);
     if (r->n->op != TILE_ARGMAX) return combined(x->e, r->n, place, v.text);
     const char *best = place_of(x, r, r->best, at), *wins = emit_invent(x->e, "wins");
-    const char *is_number = r->n->a->type->scalar.kind == TILE_FLOAT ? arena_printf(m, "(%s == %s)", v.text, v.text) : "1";
+    const char *is_number =
+        r->n->a->type->scalar.kind == TILE_FLOAT ? arena_printf(m, "(%s == %s)", v.text, v.text) : "1";
     /* A line of its own: it must come after that of v, which may be further out. */
-    return arena_printf(m, "{ const int %s = (%s > %s) | (%s & (%s < 0)); %s = %s ? %s : %s; %s = %s ? (int32_t)%s : %s; }", wins, v.text, best,
-                        is_number, place, best, wins, v.text, best, place, wins, emit_index_text(x, &at[r->n->index]), place);
+    return arena_printf(
+        m, "{ const int %s = (%s > %s) | (%s & (%s < 0)); %s = %s ? %s : %s; %s = %s ? (int32_t)%s : %s; }", wins,
+        v.text, best, is_number, place, best, wins, v.text, best, place, wins, emit_index_text(x, &at[r->n->index]),
+        place);
 }
 
 static const char *end_body(emit_nest *x, const emit_index *at, const void *context) {

@@ -37,14 +37,24 @@ static type_class class_of(const tile_format *t) {
 const char *emit_c_type(const tile_format *t) {
     if (tile_format_is_block(t)) return "float"; /* decoded */
     switch (class_of(t)) {
-    case CLASS_F32: return "float";
-    case CLASS_F64: return "double";
-    case CLASS_SMALL: return t->scalar.bits <= 8 && !t->scalar.is_unsigned ? "uint8_t" : "uint16_t"; /* e8m0 has one code more */
-    case CLASS_BOOL: return "uint8_t";
+    case CLASS_F32:
+        return "float";
+    case CLASS_F64:
+        return "double";
+    case CLASS_SMALL:
+        return t->scalar.bits <= 8 && !t->scalar.is_unsigned ? "uint8_t" : "uint16_t"; /* e8m0 has one code more */
+    case CLASS_BOOL:
+        return "uint8_t";
     default:
         if (t->scalar.kind == TILE_INT)
-            return t->scalar.bits <= 8 ? "int8_t" : t->scalar.bits == 16 ? "int16_t" : t->scalar.bits == 32 ? "int32_t" : "int64_t";
-        return t->scalar.bits <= 8 ? "uint8_t" : t->scalar.bits == 16 ? "uint16_t" : t->scalar.bits == 32 ? "uint32_t" : "uint64_t";
+            return t->scalar.bits <= 8    ? "int8_t"
+                   : t->scalar.bits == 16 ? "int16_t"
+                   : t->scalar.bits == 32 ? "int32_t"
+                                          : "int64_t";
+        return t->scalar.bits <= 8    ? "uint8_t"
+               : t->scalar.bits == 16 ? "uint16_t"
+               : t->scalar.bits == 32 ? "uint32_t"
+                                      : "uint64_t";
     }
 }
 
@@ -62,19 +72,28 @@ static const char *float_literal(arena *a, double value, bool is_double) {
 
 static const char *integer_literal(arena *a, const tile_format *t, int64_t value) {
     if (t->scalar.kind == TILE_UINT)
-        return arena_printf(a, t->scalar.bits == 64 ? "UINT64_C(%" PRIu64 ")" : t->scalar.bits == 32 ? "%" PRIu64 "u" : "%" PRIu64, (uint64_t)value);
+        return arena_printf(a,
+                            t->scalar.bits == 64   ? "UINT64_C(%" PRIu64 ")"
+                            : t->scalar.bits == 32 ? "%" PRIu64 "u"
+                                                   : "%" PRIu64,
+                            (uint64_t)value);
     if (value == INT64_MIN) return "INT64_MIN";
     if (value == INT32_MIN) return "INT32_MIN";
-    if (value > INT32_MAX || value < INT32_MIN) return arena_printf(a, value < 0 ? "(-INT64_C(%" PRId64 "))" : "INT64_C(%" PRId64 ")", value < 0 ? -value : value);
+    if (value > INT32_MAX || value < INT32_MIN)
+        return arena_printf(a, value < 0 ? "(-INT64_C(%" PRId64 "))" : "INT64_C(%" PRId64 ")",
+                            value < 0 ? -value : value);
     return arena_printf(a, value < 0 ? "(%" PRId64 ")" : "%" PRId64, value);
 }
 
 const char *emit_literal(arena *a, const tile_node *n) {
     switch (class_of(n->type)) {
     case CLASS_F32:
-    case CLASS_F64: return float_literal(a, n->value.f, class_of(n->type) == CLASS_F64);
-    case CLASS_SMALL: return arena_printf(a, "0x%" PRIx64, tile_scalar_encode(n->type->scalar, n->value.f));
-    default: return integer_literal(a, n->type, n->value.i);
+    case CLASS_F64:
+        return float_literal(a, n->value.f, class_of(n->type) == CLASS_F64);
+    case CLASS_SMALL:
+        return arena_printf(a, "0x%" PRIx64, tile_scalar_encode(n->type->scalar, n->value.f));
+    default:
+        return integer_literal(a, n->type, n->value.i);
     }
 }
 
@@ -102,26 +121,33 @@ static const char *to_small(arena *a, const char *v, const tile_format *from, co
     const tile_scalar t = to->scalar;
     const bool exact_in_f32 = class_of(from) != CLASS_F64 && (class_of(from) != CLASS_INT || from->scalar.bits <= 16);
     if (t.is_unsigned || !exact_in_f32)
-        return arena_printf(a, "mt_float_from_f64(%s, %d, %d, %s, %d)", to_f64(a, v, from), t.exponent, t.mantissa, special_text(t), t.is_unsigned);
+        return arena_printf(a, "mt_float_from_f64(%s, %d, %d, %s, %d)", to_f64(a, v, from), t.exponent, t.mantissa,
+                            special_text(t), t.is_unsigned);
     v = to_f32(a, v, from);
     if (t.bits == 16) return arena_printf(a, t.exponent == 8 ? "mt_bf16_from_f32(%s)" : "mt_f16_from_f32(%s)", v);
     return arena_printf(a, "mt_float_from_f32(%s, %d, %d, %s)", v, t.exponent, t.mantissa, special_text(t));
 }
 
 /* The limits of an integer type or bool. */
-static int64_t lowest(tile_scalar t) { return t.kind != TILE_INT ? 0 : t.bits == 64 ? INT64_MIN : -((int64_t)1 << (t.bits - 1)); }
+static int64_t lowest(tile_scalar t) {
+    return t.kind != TILE_INT ? 0 : t.bits == 64 ? INT64_MIN : -((int64_t)1 << (t.bits - 1));
+}
 static int64_t highest(tile_scalar t) {
     if (t.kind == TILE_BOOL) return 1;
-    return t.kind == TILE_INT ? (t.bits == 64 ? INT64_MAX : ((int64_t)1 << (t.bits - 1)) - 1)
-                              : (t.bits == 64 ? INT64_MAX : ((int64_t)1 << t.bits) - 1); /* of u64: as far as i64 goes */
+    return t.kind == TILE_INT
+               ? (t.bits == 64 ? INT64_MAX : ((int64_t)1 << (t.bits - 1)) - 1)
+               : (t.bits == 64 ? INT64_MAX : ((int64_t)1 << t.bits) - 1); /* of u64: as far as i64 goes */
 }
-static bool is_wide(tile_scalar t) { return t.bits == 64 || (t.kind == TILE_UINT && t.bits == 32); } /* does not fit in int32_t */
+static bool is_wide(tile_scalar t) {
+    return t.bits == 64 || (t.kind == TILE_UINT && t.bits == 32);
+} /* does not fit in int32_t */
 
 static const char *int_to_int(arena *a, const char *v, const tile_format *from, const tile_format *to) {
     const tile_scalar s = from->scalar, t = to->scalar;
     const int64_t low = lowest(t), high = highest(t);
     const char *type = emit_c_type(to);
-    if (s.kind == TILE_UINT && s.bits == 64) return arena_printf(a, "(%s)mt_minu64(%s, UINT64_C(%" PRId64 "))", type, v, high);
+    if (s.kind == TILE_UINT && s.bits == 64)
+        return arena_printf(a, "(%s)mt_minu64(%s, UINT64_C(%" PRId64 "))", type, v, high);
     if (lowest(s) >= low && highest(s) <= high) return arena_printf(a, "(%s)%s", type, v);
     if (t.bits == 64) return arena_printf(a, "(uint64_t)mt_max(%s, 0)", v); /* signed to u64 */
     if (is_wide(s) || is_wide(t)) {
@@ -135,37 +161,56 @@ static const char *to_int(arena *a, const char *v, const tile_format *from, cons
     const tile_scalar t = to->scalar;
     const char *type = emit_c_type(to);
     if (class_of(from) == CLASS_INT || class_of(from) == CLASS_BOOL) return int_to_int(a, v, from, to);
-    if (t.bits == 64) return arena_printf(a, t.kind == TILE_INT ? "mt_i64_from_f64(%s)" : "mt_u64_from_f64(%s)", to_f64(a, v, from));
+    if (t.bits == 64)
+        return arena_printf(a, t.kind == TILE_INT ? "mt_i64_from_f64(%s)" : "mt_u64_from_f64(%s)", to_f64(a, v, from));
     if (class_of(from) == CLASS_F64 || (t.kind == TILE_UINT && t.bits == 32))
-        return arena_printf(a, "(%s)mt_int_from_f64(%s, INT64_C(%" PRId64 "), INT64_C(%" PRId64 "))", type, to_f64(a, v, from), lowest(t), highest(t));
+        return arena_printf(a, "(%s)mt_int_from_f64(%s, INT64_C(%" PRId64 "), INT64_C(%" PRId64 "))", type,
+                            to_f64(a, v, from), lowest(t), highest(t));
     if (t.bits == 32) return arena_printf(a, "mt_i32_from_f32(%s)", to_f32(a, v, from));
-    return arena_printf(a, "(%s)mt_int_from_f32(%s, %" PRId64 ".0f, %" PRId64 ".0f)", type, to_f32(a, v, from), lowest(t), highest(t));
+    return arena_printf(a, "(%s)mt_int_from_f32(%s, %" PRId64 ".0f, %" PRId64 ".0f)", type, to_f32(a, v, from),
+                        lowest(t), highest(t));
 }
 
 const char *emit_cast(arena *a, const char *value, const tile_format *from, const tile_format *to) {
     if (from == to) return value;
     switch (class_of(to)) {
-    case CLASS_F32: return to_f32(a, value, from);
-    case CLASS_F64: return to_f64(a, value, from);
-    case CLASS_SMALL: return to_small(a, value, from, to);
-    default: return to_int(a, value, from, to);
+    case CLASS_F32:
+        return to_f32(a, value, from);
+    case CLASS_F64:
+        return to_f64(a, value, from);
+    case CLASS_SMALL:
+        return to_small(a, value, from, to);
+    default:
+        return to_int(a, value, from, to);
     }
 }
 
 /* ---- operators ---- */
 
 static const char *float_operator(arena *m, const tile_node *n, const char *a, const char *b, bool is_double) {
-    static const struct { tile_operator op; const char *f32, *f64; } functions[] = {
-        {TILE_ABS, "__builtin_fabsf", "__builtin_fabs"}, {TILE_EXP, "mt_exp", "__builtin_exp"}, {TILE_EXP2, "mt_exp2", "__builtin_exp2"},
-        {TILE_LOG, "mt_log", "__builtin_log"}, {TILE_LOG2, "mt_log2", "__builtin_log2"}, {TILE_SIN, "mt_sin", "__builtin_sin"},
-        {TILE_COS, "mt_cos", "__builtin_cos"}, {TILE_TANH, "mt_tanh", "__builtin_tanh"}, {TILE_SQRT, "__builtin_sqrtf", "__builtin_sqrt"},
-        {TILE_RSQRT, "mt_rsqrt", "1.0 / __builtin_sqrt"}, {TILE_FLOOR, "__builtin_floorf", "__builtin_floor"},
-        {TILE_CEIL, "__builtin_ceilf", "__builtin_ceil"}, {TILE_ROUND, "__builtin_rintf", "__builtin_rint"},
-        {TILE_MIN, "mt_min_f32", "mt_min_f64"}, {TILE_MAX, "mt_max_f32", "mt_max_f64"}};
+    static const struct {
+        tile_operator op;
+        const char *f32, *f64;
+    } functions[] = {{TILE_ABS, "__builtin_fabsf", "__builtin_fabs"},
+                     {TILE_EXP, "mt_exp", "__builtin_exp"},
+                     {TILE_EXP2, "mt_exp2", "__builtin_exp2"},
+                     {TILE_LOG, "mt_log", "__builtin_log"},
+                     {TILE_LOG2, "mt_log2", "__builtin_log2"},
+                     {TILE_SIN, "mt_sin", "__builtin_sin"},
+                     {TILE_COS, "mt_cos", "__builtin_cos"},
+                     {TILE_TANH, "mt_tanh", "__builtin_tanh"},
+                     {TILE_SQRT, "__builtin_sqrtf", "__builtin_sqrt"},
+                     {TILE_RSQRT, "mt_rsqrt", "1.0 / __builtin_sqrt"},
+                     {TILE_FLOOR, "__builtin_floorf", "__builtin_floor"},
+                     {TILE_CEIL, "__builtin_ceilf", "__builtin_ceil"},
+                     {TILE_ROUND, "__builtin_rintf", "__builtin_rint"},
+                     {TILE_MIN, "mt_min_f32", "mt_min_f64"},
+                     {TILE_MAX, "mt_max_f32", "mt_max_f64"}};
     for (size_t i = 0; i < COUNT_OF(functions); i++)
         if (functions[i].op == n->op) {
             const char *f = is_double ? functions[i].f64 : functions[i].f32;
-            return b ? arena_printf(m, "%s(%s, %s)", f, a, b) : arena_printf(m, n->op == TILE_RSQRT && is_double ? "(%s(%s))" : "%s(%s)", f, a);
+            return b ? arena_printf(m, "%s(%s, %s)", f, a, b)
+                     : arena_printf(m, n->op == TILE_RSQRT && is_double ? "(%s(%s))" : "%s(%s)", f, a);
         }
     return NULL;
 }
@@ -178,7 +223,8 @@ static bool is_constant_in(const tile_node *n, int64_t low, int64_t high) {
 static bool is_plain_division(const emit *e, const tile_node *n) {
     int64_t low, high;
     if (!is_constant_in(n->b, 1, INT64_MAX)) return false;
-    return n->a->type->scalar.kind == TILE_UINT || (emit_range(e, n->a, &low, &high) && low >= 0) || n->a->kind == TILE_IOTA;
+    return n->a->type->scalar.kind == TILE_UINT || (emit_range(e, n->a, &low, &high) && low >= 0) ||
+           n->a->kind == TILE_IOTA;
 }
 
 static const char *integer_operator(emit *e, const tile_node *n, const char *a, const char *b) {
@@ -187,24 +233,32 @@ static const char *integer_operator(emit *e, const tile_node *n, const char *a, 
     const bool is_unsigned = t.kind == TILE_UINT, narrow = t.bits == 32;
     const char *suffix = !narrow ? "" : is_unsigned ? "u32" : "32";
     switch (n->op) {
-    case TILE_NEG: return arena_printf(m, "(%s-%s)", is_unsigned ? "0u " : "", a);
-    case TILE_ABS: return is_unsigned ? a : arena_printf(m, "mt_abs%s(%s)", suffix, a);
+    case TILE_NEG:
+        return arena_printf(m, "(%s-%s)", is_unsigned ? "0u " : "", a);
+    case TILE_ABS:
+        return is_unsigned ? a : arena_printf(m, "mt_abs%s(%s)", suffix, a);
     case TILE_MIN:
-    case TILE_MAX: return arena_printf(m, "mt_%s%s(%s, %s)", n->op == TILE_MIN ? "min" : "max", suffix, a, b);
+    case TILE_MAX:
+        return arena_printf(m, "mt_%s%s(%s, %s)", n->op == TILE_MIN ? "min" : "max", suffix, a, b);
     case TILE_DIV:
     case TILE_MOD:
         if (is_plain_division(e, n)) return arena_printf(m, "(%s %s %s)", a, n->op == TILE_DIV ? "/" : "%", b);
         /* fall through */
     case TILE_CEIL_DIV: {
         const char *f = n->op == TILE_DIV ? "mt_div" : n->op == TILE_MOD ? "mt_mod" : "mt_ceil_div";
-        return narrow ? arena_printf(m, "(%s)%s(%s, %s)", emit_c_type(n->type), f, a, b) : arena_printf(m, "%s(%s, %s)", f, a, b);
+        return narrow ? arena_printf(m, "(%s)%s(%s, %s)", emit_c_type(n->type), f, a, b)
+                      : arena_printf(m, "%s(%s, %s)", f, a, b);
     }
     case TILE_SHL:
     case TILE_SHR:
-        if (is_constant_in(n->b, 0, t.bits - 1)) return arena_printf(m, "(%s %s %s)", a, n->op == TILE_SHL ? "<<" : ">>", b);
-        if (is_unsigned) return arena_printf(m, n->op == TILE_SHL ? "(uint32_t)mt_shl64(%s & 0xffffffffu, %s)" : "mt_shru32(%s, %s)", a, b);
+        if (is_constant_in(n->b, 0, t.bits - 1))
+            return arena_printf(m, "(%s %s %s)", a, n->op == TILE_SHL ? "<<" : ">>", b);
+        if (is_unsigned)
+            return arena_printf(m, n->op == TILE_SHL ? "(uint32_t)mt_shl64(%s & 0xffffffffu, %s)" : "mt_shru32(%s, %s)",
+                                a, b);
         return arena_printf(m, "mt_sh%s%d(%s, %s)", n->op == TILE_SHL ? "l" : "r", t.bits, a, b);
-    default: return NULL;
+    default:
+        return NULL;
     }
 }
 

@@ -1,9 +1,10 @@
 /* Choosing tile sizes for a target from the access summary alone: no knowledge of any operation is here.
  *
- * A program's `tune` clause names the constants that are free and their choices. For each combination the pass binds the op, lays out the grid and
- * estimates the time of the node on P processors: the largest number of instructions one processor gets, times what one instruction costs,
- * which is the larger of its bytes over a processor's bandwidth and its flops over its rate, plus a fixed cost for starting
- * it (graph_costs, one row for each kind of machine). Instruction 0 stands for all. Ties go to the earlier combination.
+ * A program's `tune` clause names the constants that are free and their choices. For each combination the pass binds
+ * the op, lays out the grid and estimates the time of the node on P processors: the largest number of instructions one
+ * processor gets, times what one instruction costs, which is the larger of its bytes over a processor's bandwidth and
+ * its flops over its rate, plus a fixed cost for starting it (graph_costs, one row for each kind of machine).
+ * Instruction 0 stands for all. Ties go to the earlier combination.
  *
  * Requires: operands of every node. Ensures: every tunable constant of every node is fixed. */
 #include "graph/graph_internal.h"
@@ -12,7 +13,8 @@ enum { MOST_COMBINATIONS = 256 };
 
 static const graph_costs costs[] = {
     {"cpu", 12e9, 60e9, 0.4e-6, 0},
-    {"cuda", 34e9, 1e12, 1.5e-6, 16}, /* an H200's SM: 4.5 TB/s and 750 TFLOP/s over 132, of which mma.sync with few rows reaches a part */
+    {"cuda", 34e9, 1e12, 1.5e-6,
+     16}, /* an H200's SM: 4.5 TB/s and 750 TFLOP/s over 132, of which mma.sync with few rows reaches a part */
 };
 
 const graph_costs *graph_costs_of(const char *machine) {
@@ -26,7 +28,8 @@ const graph_costs *graph_costs_of(const char *machine) {
 static int64_t dot_rows(const tile_node *n) {
     if (!n) return 0;
     int64_t rows = n->kind == TILE_DOT ? n->shape.extent[0] : 0;
-    for (const tile_node *const *child = (const tile_node *const[]){n->a, n->b, n->c, NULL}; *child; child++) rows = max_i64(rows, dot_rows(*child));
+    for (const tile_node *const *child = (const tile_node *const[]){n->a, n->b, n->c, NULL}; *child; child++)
+        rows = max_i64(rows, dot_rows(*child));
     for (int i = 0; i < n->count; i++) rows = max_i64(rows, dot_rows(n->list[i]));
     return rows;
 }
@@ -45,8 +48,11 @@ typedef struct chooser {
     const graph_target *target;
     mt_error *error;
     mt_status status;
-    map chosen;               /* key of a node ──► index into answers */
-    struct answer { graph_constant constants[TILE_CONSTANTS]; int count; } *answers;
+    map chosen; /* key of a node ──► index into answers */
+    struct answer {
+        graph_constant constants[TILE_CONSTANTS];
+        int count;
+    } * answers;
     size_t answer_count, answer_capacity;
 } chooser;
 
@@ -55,7 +61,8 @@ static double estimate(const tile_instance *i, int64_t count, const graph_target
     tile_summary s;
     const int64_t first[TILE_AXES] = {0};
     tile_summarise(i, first, &s);
-    const double bytes = (double)(s.bytes_read + s.bytes_written) / c->bytes_per_second, flops = (double)s.flops / c->flops_per_second;
+    const double bytes = (double)(s.bytes_read + s.bytes_written) / c->bytes_per_second,
+                 flops = (double)s.flops / c->flops_per_second;
     return (double)ceil_div(count, target->processors) * ((bytes > flops ? bytes : flops) + c->start_seconds);
 }
 
@@ -69,7 +76,8 @@ static bool is_fixed(const tile_constant *fixed, size_t count, const char *name)
 static void node_key(const mt_graph *g, const graph_node *n, text *key) {
     text_printf(key, "%p %s", (const void *)n->file, n->program);
     for (int c = 0; c < n->constant_count; c++)
-        text_printf(key, " %s=%lld/%p", n->constants[c].name, (long long)n->constants[c].value, (const void *)n->constants[c].type);
+        text_printf(key, " %s=%lld/%p", n->constants[c].name, (long long)n->constants[c].value,
+                    (const void *)n->constants[c].type);
     for (int p = 0; p < n->param_count; p++) {
         if (n->signature[p].kind > TILE_INOUT) continue;
         const graph_view *v = &g->views[n->operand[p]];
@@ -102,17 +110,21 @@ static mt_status choose_node(chooser *c, const graph_node *n, struct answer *bes
         const tile_op *op;
         mt_error ignored;
         const int64_t most_rows = c->target->costs->most_dot_rows;
-        if (graph_bind_node(g, n, free_constants, (size_t)free_count, &op, &ignored) == MT_OK /* a choice may not fit a shape */
+        if (graph_bind_node(g, n, free_constants, (size_t)free_count, &op, &ignored) ==
+                MT_OK /* a choice may not fit a shape */
             && (!most_rows || statement_rows(op->body) <= most_rows)) {
             tile_instance instance;
             int64_t grid[TILE_AXES];
             graph_node_instance(g, n, op, &instance);
-            const int64_t count = tile_instance_check(&instance, &ignored) == MT_OK ? tile_instance_grid(&instance, grid) : -1;
+            const int64_t count =
+                tile_instance_check(&instance, &ignored) == MT_OK ? tile_instance_grid(&instance, grid) : -1;
             const double seconds = count < 0 ? -1 : estimate(&instance, count, c->target);
             if (count >= 0 && (least < 0 || seconds < least)) {
                 least = seconds;
                 best->count = free_count;
-                for (int f = 0; f < free_count; f++) best->constants[f] = (graph_constant){.name = free_constants[f].name, .value = free_constants[f].value};
+                for (int f = 0; f < free_count; f++)
+                    best->constants[f] =
+                        (graph_constant){.name = free_constants[f].name, .value = free_constants[f].value};
             }
         }
         int f = free_count - 1;
@@ -120,7 +132,8 @@ static mt_status choose_node(chooser *c, const graph_node *n, struct answer *bes
         if (f < 0) break;
     }
     if (status == MT_OK && least < 0)
-        status = error_set(c->error, MT_E_ARGUMENT, n->name, "none of the tile sizes of '%s' fits its operands", n->program);
+        status =
+            error_set(c->error, MT_E_ARGUMENT, n->name, "none of the tile sizes of '%s' fits its operands", n->program);
     return status;
 }
 
@@ -146,12 +159,14 @@ static void run(void *context) {
             if ((c->status = choose_node(c, n, a)) != MT_OK) return;
         }
         const struct answer *a = &c->answers[answer];
-        for (int k = 0; k < a->count && n->constant_count < TILE_CONSTANTS; k++) n->constants[n->constant_count++] = a->constants[k];
+        for (int k = 0; k < a->count && n->constant_count < TILE_CONSTANTS; k++)
+            n->constants[n->constant_count++] = a->constants[k];
     }
 }
 
 mt_status graph_choose(mt_graph *g, const graph_target *target, mt_error *error) {
     chooser c = {.g = g, .target = target, .error = error, .status = MT_OK};
-    if (!arena_protect(g->memory, run, &c)) return error_set(error, MT_E_MEMORY, NULL, "no memory to choose tile sizes");
+    if (!arena_protect(g->memory, run, &c))
+        return error_set(error, MT_E_MEMORY, NULL, "no memory to choose tile sizes");
     return c.status;
 }

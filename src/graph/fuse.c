@@ -1,14 +1,16 @@
 /* Fusion by rules that the instruction library states itself.
  *
- * A rule is a program with `equals { t = rmsnorm(x, g, eps); y = linear(t, w) }`. The pass looks for a node that applies the last step's
- * program, and walks back: a name that is a parameter of the rule's program is bound to the node's operand (two uses must agree); a
- * name that an earlier step defines must be a temporary, written whole by one node that applies that step's program. Then
- * the last node becomes the fused one in place, and producers that nothing reads any more fall away in graph_lower.
+ * A rule is a program with `equals { t = rmsnorm(x, g, eps); y = linear(t, w) }`. The pass looks for a node that
+ * applies the last step's program, and walks back: a name that is a parameter of the rule's program is bound to the
+ * node's operand (two uses must agree); a name that an earlier step defines must be a temporary, written whole by one
+ * node that applies that step's program. Then the last node becomes the fused one in place, and producers that nothing
+ * reads any more fall away in graph_lower.
  *
  * What makes a match valid:
- *   - an intermediate has one writer, and its other readers, if any, apply the same program to it in the same place (they will be fused by
- *     the same rule, one after another: a norm that q, k and v projections read);
- *   - nothing between a producer and the last node writes what the producer reads, since the reads move down to the last node;
+ *   - an intermediate has one writer, and its other readers, if any, apply the same program to it in the same place
+ * (they will be fused by the same rule, one after another: a norm that q, k and v projections read);
+ *   - nothing between a producer and the last node writes what the producer reads, since the reads move down to the
+ * last node;
  *   - the constants that the builder fixed on any matched node exist in the fused program.
  *
  * Requires: a checked graph. Ensures: an equivalent graph, nodes in a valid order. */
@@ -33,11 +35,14 @@ typedef struct fuser {
 
 typedef struct match { /* a rule on its way to being matched */
     const rule *rule;
-    size_t node[TILE_STEPS];      /* the node of each step */
+    size_t node[TILE_STEPS]; /* the node of each step */
     bool matched[TILE_STEPS];
-    bool bound[TILE_PARAMS];      /* by parameter of the rule's program */
+    bool bound[TILE_PARAMS]; /* by parameter of the rule's program */
     int operand[TILE_PARAMS];
-    union { int64_t i; float f; } arg[TILE_PARAMS];
+    union {
+        int64_t i;
+        float f;
+    } arg[TILE_PARAMS];
 } match;
 
 static bool same_view(const graph_view *a, const graph_view *b) {
@@ -127,7 +132,8 @@ static bool match_step(const mt_graph *g, match *m, int step, size_t node) {
                 for (int o = 0; o < m->rule->step[e].output_count; o++)
                     if (!strcmp(m->rule->step[e].output[o], name)) maker = e;
             const int64_t writer = only_writer(g, v->tensor);
-            if (maker < 0 || writer < 0 || (size_t)writer >= node || !readers_alike(g, v->tensor, n->program, i)) return false;
+            if (maker < 0 || writer < 0 || (size_t)writer >= node || !readers_alike(g, v->tensor, n->program, i))
+                return false;
             if (!reads_stay(g, (size_t)writer, node) || !match_step(g, m, maker, (size_t)writer)) return false;
         }
     }
@@ -161,7 +167,8 @@ static void apply(fuser *f, const match *m) {
     for (int s = 0; s < r->step_count; s++)
         for (int c = 0; c < g->nodes[m->node[s]].constant_count; c++) {
             bool found = false;
-            for (int k = 0; k < fused.constant_count; k++) found |= !strcmp(fused.constants[k].name, g->nodes[m->node[s]].constants[c].name);
+            for (int k = 0; k < fused.constant_count; k++)
+                found |= !strcmp(fused.constants[k].name, g->nodes[m->node[s]].constants[c].name);
             if (!found) fused.constants[fused.constant_count++] = g->nodes[m->node[s]].constants[c];
         }
     *last = fused;

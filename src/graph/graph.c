@@ -1,5 +1,6 @@
-/* Building graphs: tensors, live values and nodes. A node is checked when it is added: its program is bound with the constants known so
- * far and defaults for the rest, so that a wrong shape is reported where it was written, and the shapes of new outputs follow. */
+/* Building graphs: tensors, live values and nodes. A node is checked when it is added: its program is bound with the
+ * constants known so far and defaults for the rest, so that a wrong shape is reported where it was written, and the
+ * shapes of new outputs follow. */
 #include "graph/graph_internal.h"
 
 #include <limits.h>
@@ -53,39 +54,55 @@ int64_t graph_count(int rank, const int64_t *extent) {
     return count;
 }
 
-struct tensor_call { mt_graph *g; graph_tensor t; mt_tensor out; };
+struct tensor_call {
+    mt_graph *g;
+    graph_tensor t;
+    mt_tensor out;
+};
 static void add_tensor(void *context) {
     struct tensor_call *c = context;
     if (c->t.name) c->t.name = arena_string(c->g->memory, c->t.name, strlen(c->t.name));
     c->out = graph_add_tensor(c->g, c->t);
 }
 
-mt_status mt_graph_tensor(mt_graph *g, mt_role role, const char *name, const char *type, int rank, const int64_t *extent,
-                          mt_tensor *out, mt_error *error) {
+mt_status mt_graph_tensor(mt_graph *g, mt_role role, const char *name, const char *type, int rank,
+                          const int64_t *extent, mt_tensor *out, mt_error *error) {
     *out = -1;
     const char *shown = name ? name : "a temporary";
     const tile_format *format = tile_format_find(type);
     if (!format) return error_set(error, MT_E_ARGUMENT, shown, "there is no type or format named '%s'", type);
-    if ((unsigned)role > MT_TEMP) return error_set(error, MT_E_ARGUMENT, shown, "%d is not a role of a tensor", (int)role);
-    if (!name && role != MT_TEMP) return error_set(error, MT_E_ARGUMENT, shown, "a tensor that is not MT_TEMP needs a name");
-    if (rank < 1 || rank > TILE_RANK) return error_set(error, MT_E_ARGUMENT, shown, "a tensor has 1 to %d dimensions, not %d", TILE_RANK, rank);
+    if ((unsigned)role > MT_TEMP)
+        return error_set(error, MT_E_ARGUMENT, shown, "%d is not a role of a tensor", (int)role);
+    if (!name && role != MT_TEMP)
+        return error_set(error, MT_E_ARGUMENT, shown, "a tensor that is not MT_TEMP needs a name");
+    if (rank < 1 || rank > TILE_RANK)
+        return error_set(error, MT_E_ARGUMENT, shown, "a tensor has 1 to %d dimensions, not %d", TILE_RANK, rank);
     struct tensor_call call = {.g = g, .t = {.name = name, .type = format, .rank = rank, .role = role}};
     for (int d = 0; d < rank; d++) {
-        if (extent[d] < 1) return error_set(error, MT_E_ARGUMENT, shown, "extent %d is %lld; it must be at least 1", d, (long long)extent[d]);
+        if (extent[d] < 1)
+            return error_set(error, MT_E_ARGUMENT, shown, "extent %d is %lld; it must be at least 1", d,
+                             (long long)extent[d]);
         call.t.extent[d] = extent[d];
         call.t.live[d] = -1;
     }
     const int64_t count = graph_count(rank, extent);
     if (count < 0) return error_set(error, MT_E_LIMIT, shown, "the tensor has more than 2^48 elements");
     if (extent[rank - 1] % format->block)
-        return error_set(error, MT_E_ARGUMENT, shown, "the last extent of a %s tensor must be a multiple of %d, not %lld", type, format->block, (long long)extent[rank - 1]);
-    if (name && map_get(&g->tensor_names, name, strlen(name)) >= 0) return error_set(error, MT_E_ARGUMENT, name, "there is a tensor of this name already");
-    if (!arena_protect(g->memory, add_tensor, &call)) return error_set(error, MT_E_MEMORY, shown, "no memory for a tensor");
+        return error_set(error, MT_E_ARGUMENT, shown,
+                         "the last extent of a %s tensor must be a multiple of %d, not %lld", type, format->block,
+                         (long long)extent[rank - 1]);
+    if (name && map_get(&g->tensor_names, name, strlen(name)) >= 0)
+        return error_set(error, MT_E_ARGUMENT, name, "there is a tensor of this name already");
+    if (!arena_protect(g->memory, add_tensor, &call))
+        return error_set(error, MT_E_MEMORY, shown, "no memory for a tensor");
     *out = call.out;
     return MT_OK;
 }
 
-struct live_call { mt_graph *g; graph_live live; };
+struct live_call {
+    mt_graph *g;
+    graph_live live;
+};
 static void add_live(void *context) {
     struct live_call *c = context;
     c->live.name = arena_string(c->g->memory, c->live.name, strlen(c->live.name));
@@ -95,11 +112,15 @@ static void add_live(void *context) {
 
 mt_status mt_graph_live(mt_graph *g, const char *name, int32_t least, int32_t most, mt_live *out, mt_error *error) {
     *out = -1;
-    if (least > most) return error_set(error, MT_E_ARGUMENT, name, "the least value %d is above the most, %d", least, most);
-    if (map_get(&g->live_names, name, strlen(name)) >= 0) return error_set(error, MT_E_ARGUMENT, name, "there is a live value of this name already");
-    if (g->live_count >= GRAPH_MOST_LIVES) return error_set(error, MT_E_LIMIT, name, "a graph has at most %d live values", GRAPH_MOST_LIVES);
+    if (least > most)
+        return error_set(error, MT_E_ARGUMENT, name, "the least value %d is above the most, %d", least, most);
+    if (map_get(&g->live_names, name, strlen(name)) >= 0)
+        return error_set(error, MT_E_ARGUMENT, name, "there is a live value of this name already");
+    if (g->live_count >= GRAPH_MOST_LIVES)
+        return error_set(error, MT_E_LIMIT, name, "a graph has at most %d live values", GRAPH_MOST_LIVES);
     struct live_call call = {g, {name, least, most}};
-    if (!arena_protect(g->memory, add_live, &call)) return error_set(error, MT_E_MEMORY, name, "no memory for a live value");
+    if (!arena_protect(g->memory, add_live, &call))
+        return error_set(error, MT_E_MEMORY, name, "no memory for a live value");
     *out = (mt_live)(g->live_count - 1);
     return MT_OK;
 }
@@ -109,11 +130,14 @@ mt_status mt_graph_live_extent(mt_graph *g, mt_tensor t, int dimension, mt_live 
     graph_view *v = &g->views[t];
     graph_tensor *tensor = &g->tensors[v->tensor];
     if (dimension < 0 || dimension >= v->rank || v->rank != tensor->rank)
-        return error_set(error, MT_E_ARGUMENT, tensor->name, "dimension %d is not one of the tensor's %d", dimension, tensor->rank);
-    if (live < 0 || (size_t)live >= g->live_count) return error_set(error, MT_E_ARGUMENT, tensor->name, "there is no live value %d", live);
+        return error_set(error, MT_E_ARGUMENT, tensor->name, "dimension %d is not one of the tensor's %d", dimension,
+                         tensor->rank);
+    if (live < 0 || (size_t)live >= g->live_count)
+        return error_set(error, MT_E_ARGUMENT, tensor->name, "there is no live value %d", live);
     if (g->lives[live].least < 0 || g->lives[live].most > tensor->extent[dimension])
-        return error_set(error, MT_E_ARGUMENT, tensor->name, "live value '%s' goes from %d to %d; the extent is %lld", g->lives[live].name,
-                         g->lives[live].least, g->lives[live].most, (long long)tensor->extent[dimension]);
+        return error_set(error, MT_E_ARGUMENT, tensor->name, "live value '%s' goes from %d to %d; the extent is %lld",
+                         g->lives[live].name, g->lives[live].least, g->lives[live].most,
+                         (long long)tensor->extent[dimension]);
     if (tensor->type->block > 1 && dimension == tensor->rank - 1)
         return error_set(error, MT_E_ARGUMENT, tensor->name, "the last dimension of a block format cannot be live");
     tensor->live[dimension] = v->live[dimension] = live;
@@ -138,8 +162,10 @@ static mt_status take_operand(mt_graph *g, graph_node *n, const mt_operand *o, b
     if (param) given[p] = true;
     if (!param) { /* a constant of the program */
         if (o->kind != MT_IS_INTEGER && o->kind != MT_IS_TYPE)
-            return error_set(error, MT_E_ARGUMENT, n->name, "tile program '%s' has no parameter '%s'", n->program, o->name);
-        if (n->constant_count == TILE_CONSTANTS) return error_set(error, MT_E_LIMIT, n->name, "more than %d constants", TILE_CONSTANTS);
+            return error_set(error, MT_E_ARGUMENT, n->name, "tile program '%s' has no parameter '%s'", n->program,
+                             o->name);
+        if (n->constant_count == TILE_CONSTANTS)
+            return error_set(error, MT_E_LIMIT, n->name, "more than %d constants", TILE_CONSTANTS);
         graph_constant c = {.name = arena_string(g->memory, o->name, strlen(o->name)), .value = o->integer};
         if (o->kind == MT_IS_TYPE && !(c.type = tile_format_find(o->type)))
             return error_set(error, MT_E_ARGUMENT, n->name, "there is no type or format named '%s'", o->type);
@@ -147,18 +173,26 @@ static mt_status take_operand(mt_graph *g, graph_node *n, const mt_operand *o, b
         return MT_OK;
     }
     if (is_tensor_param(param)) {
-        if (o->kind != MT_IS_TENSOR) return error_set(error, MT_E_ARGUMENT, n->name, "'%s' of '%s' is a tensor", o->name, n->program);
-        if (!graph_tensor_valid(g, o->tensor)) return error_set(error, MT_E_ARGUMENT, n->name, "operand '%s': there is no tensor %d", o->name, o->tensor);
+        if (o->kind != MT_IS_TENSOR)
+            return error_set(error, MT_E_ARGUMENT, n->name, "'%s' of '%s' is a tensor", o->name, n->program);
+        if (!graph_tensor_valid(g, o->tensor))
+            return error_set(error, MT_E_ARGUMENT, n->name, "operand '%s': there is no tensor %d", o->name, o->tensor);
         const graph_tensor *t = &g->tensors[g->views[o->tensor].tensor];
         if (param->kind != TILE_IN && (t->role == MT_INPUT || t->role == MT_WEIGHT))
-            return error_set(error, MT_E_ARGUMENT, n->name, "'%s' is written by '%s', but tensor '%s' is only read by programs", o->name, n->program, t->name);
+            return error_set(error, MT_E_ARGUMENT, n->name,
+                             "'%s' is written by '%s', but tensor '%s' is only read by programs", o->name, n->program,
+                             t->name);
         n->operand[p] = o->tensor;
     } else if (param->kind == TILE_PARAM_LIVE) {
-        if (o->kind != MT_IS_LIVE) return error_set(error, MT_E_ARGUMENT, n->name, "'%s' of '%s' is a live value", o->name, n->program);
-        if (o->live < 0 || (size_t)o->live >= g->live_count) return error_set(error, MT_E_ARGUMENT, n->name, "operand '%s': there is no live value %d", o->name, o->live);
+        if (o->kind != MT_IS_LIVE)
+            return error_set(error, MT_E_ARGUMENT, n->name, "'%s' of '%s' is a live value", o->name, n->program);
+        if (o->live < 0 || (size_t)o->live >= g->live_count)
+            return error_set(error, MT_E_ARGUMENT, n->name, "operand '%s': there is no live value %d", o->name,
+                             o->live);
         n->operand[p] = o->live;
     } else if (param->type && param->type->scalar.kind == TILE_FLOAT) {
-        if (o->kind != MT_IS_FLOAT) return error_set(error, MT_E_ARGUMENT, n->name, "'%s' of '%s' is a float", o->name, n->program);
+        if (o->kind != MT_IS_FLOAT)
+            return error_set(error, MT_E_ARGUMENT, n->name, "'%s' of '%s' is a float", o->name, n->program);
         n->arg[p].f = o->number;
     } else {
         if (o->kind != MT_IS_INTEGER || o->integer < INT32_MIN || o->integer > INT32_MAX)
@@ -169,23 +203,28 @@ static mt_status take_operand(mt_graph *g, graph_node *n, const mt_operand *o, b
 }
 
 /* A new temporary for out parameter p, whose extents the bound op tells. */
-static mt_status make_output(mt_graph *g, graph_node *n, const tile_op *op, const tile_instance *instance, int p, mt_error *error) {
+static mt_status make_output(mt_graph *g, graph_node *n, const tile_op *op, const tile_instance *instance, int p,
+                             mt_error *error) {
     const tile_param *param = &op->params[p];
     graph_tensor t = {.type = param->type, .rank = param->rank, .role = MT_TEMP};
     for (int d = 0; d < param->rank; d++) {
         const tile_node *e = param->extent[d];
         if (!graph_scalar(instance, e, &t.extent[d]) || t.extent[d] < 1)
-            return error_set(error, MT_E_ARGUMENT, n->name, "extent %d of output '%s' does not follow from the operands: give the tensor", d, param->name);
+            return error_set(error, MT_E_ARGUMENT, n->name,
+                             "extent %d of output '%s' does not follow from the operands: give the tensor", d,
+                             param->name);
         t.live[d] = -1;
         if (e->kind == TILE_EXTENT) {
             const int source = op->extent_source[e->index].param;
-            if (op->params[source].kind != TILE_OUT) t.live[d] = g->views[n->operand[source]].live[op->extent_source[e->index].dimension];
+            if (op->params[source].kind != TILE_OUT)
+                t.live[d] = g->views[n->operand[source]].live[op->extent_source[e->index].dimension];
         } else if (e->kind == TILE_LIVE) {
             t.live[d] = n->operand[e->index];
         }
     }
     if (graph_count(t.rank, t.extent) < 0 || t.extent[t.rank - 1] % t.type->block)
-        return error_set(error, MT_E_LIMIT, n->name, "output '%s' would have more than 2^48 elements or parts of a block", param->name);
+        return error_set(error, MT_E_LIMIT, n->name,
+                         "output '%s' would have more than 2^48 elements or parts of a block", param->name);
     n->operand[p] = graph_add_tensor(g, t);
     return MT_OK;
 }
@@ -206,7 +245,8 @@ static void add_node(void *context) {
     graph_node *n = &c->node;
     mt_error *error = c->error;
     n->program = arena_string(g->memory, n->program, strlen(n->program));
-    n->name = n->name ? arena_string(g->memory, n->name, strlen(n->name)) : arena_printf(g->memory, "%s.%zu", n->program, g->node_count);
+    n->name = n->name ? arena_string(g->memory, n->name, strlen(n->name))
+                      : arena_printf(g->memory, "%s.%zu", n->program, g->node_count);
     n->param_count = tile_signature(n->file, n->program, n->signature);
     if (n->param_count < 0) {
         c->status = error_set(error, MT_E_ARGUMENT, n->name, "there is no tile program '%s'", n->program);
@@ -218,7 +258,8 @@ static void add_node(void *context) {
         if ((c->status = take_operand(g, n, &c->operands[i], given, error)) != MT_OK) return;
     for (int i = 0; i < n->param_count; i++)
         if (!given[i] && n->signature[i].kind != TILE_OUT) {
-            c->status = error_set(error, MT_E_ARGUMENT, n->name, "parameter '%s' of tile program '%s' is not given", n->signature[i].name, n->program);
+            c->status = error_set(error, MT_E_ARGUMENT, n->name, "parameter '%s' of tile program '%s' is not given",
+                                  n->signature[i].name, n->program);
             return;
         }
     const tile_op *op;
@@ -239,9 +280,10 @@ static void add_node(void *context) {
     *ARENA_PUSH(g->memory, g->nodes, g->node_count, g->node_capacity) = *n;
 }
 
-mt_status mt_graph_node(mt_graph *g, const mt_tile *file, const char *program, const char *name, const mt_operand *operands,
-                        size_t count, mt_tensor *outputs, mt_error *error) {
-    struct node_call call = {.g = g, .operands = operands, .count = count, .outputs = outputs, .error = error, .status = MT_OK};
+mt_status mt_graph_node(mt_graph *g, const mt_tile *file, const char *program, const char *name,
+                        const mt_operand *operands, size_t count, mt_tensor *outputs, mt_error *error) {
+    struct node_call call = {
+        .g = g, .operands = operands, .count = count, .outputs = outputs, .error = error, .status = MT_OK};
     call.node.name = name;
     call.node.program = program;
     if (file) {

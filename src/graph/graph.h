@@ -1,5 +1,5 @@
-/* The graph: tensors, views of them, and nodes that apply tile programs, in program order. A node reads and writes memory
- * as if the nodes ran one after another; the schedule finds from boxes what may run at the same time.
+/* The graph: tensors, views of them, and nodes that apply tile programs, in program order. A node reads and writes
+ * memory as if the nodes ran one after another; the schedule finds from boxes what may run at the same time.
  *
  *   build (mt_graph_*) ──► passes: fuse, choose ──► lowered graph: every node has an op and a checked instance
  *
@@ -11,11 +11,11 @@
 #include "tile/tile.h"
 
 typedef struct graph_tensor {
-    const char *name;         /* unique; "t12" for unnamed temporaries */
+    const char *name; /* unique; "t12" for unnamed temporaries */
     const tile_format *type;
     int rank;
-    int64_t extent[TILE_RANK];/* the room; row-major, packed */
-    int live[TILE_RANK];      /* index of the live value that is the current extent (extent is its maximum), or -1 */
+    int64_t extent[TILE_RANK]; /* the room; row-major, packed */
+    int live[TILE_RANK];       /* index of the live value that is the current extent (extent is its maximum), or -1 */
     mt_role role;
     int64_t bytes;
 } graph_tensor;
@@ -27,9 +27,11 @@ typedef struct graph_view {
     int64_t extent[TILE_RANK];
     int64_t stride[TILE_RANK];
     int64_t offset;
-    int live[TILE_RANK];      /* as in graph_tensor */
-    int base[TILE_RANK];      /* the tensor's dimension that this one walks with step 1, or -1 when it is none of them alone */
-    int64_t low[TILE_RANK], high[TILE_RANK]; /* the absolute half-open range on the tensor, one interval per tensor dimension */
+    int live[TILE_RANK]; /* as in graph_tensor */
+    int base[TILE_RANK]; /* the tensor's dimension that this one walks with step 1, or -1 when it is none of them alone
+                          */
+    int64_t low[TILE_RANK],
+        high[TILE_RANK]; /* the absolute half-open range on the tensor, one interval per tensor dimension */
 } graph_view;
 
 typedef struct graph_live {
@@ -40,19 +42,23 @@ typedef struct graph_live {
 typedef struct graph_constant { /* a constant that the builder of the node fixed */
     const char *name;
     int64_t value;
-    const tile_format *type;  /* set: a type constant */
+    const tile_format *type; /* set: a type constant */
 } graph_constant;
 
 typedef struct graph_node {
-    const char *name;         /* for people: "linear.17" or what the builder gave ("blk.3.ffn_down") */
-    const tile_file *file;    /* where `program` is found */
-    const char *program;      /* the tile program's name */
+    const char *name;      /* for people: "linear.17" or what the builder gave ("blk.3.ffn_down") */
+    const tile_file *file; /* where `program` is found */
+    const char *program;   /* the tile program's name */
     graph_constant constants[TILE_CONSTANTS];
     int constant_count;
     tile_signature_param signature[TILE_PARAMS]; /* of the program */
     int param_count;
-    int operand[TILE_PARAMS]; /* by parameter: tensors: index into graph->views; lives: index into graph->lives; args: unused */
-    union { int64_t i; float f; } arg[TILE_PARAMS]; /* by parameter */
+    int operand[TILE_PARAMS]; /* by parameter: tensors: index into graph->views; lives: index into graph->lives; args:
+                                 unused */
+    union {
+        int64_t i;
+        float f;
+    } arg[TILE_PARAMS]; /* by parameter */
     /* set by lowering (graph_lower) */
     const tile_op *op;
     tile_instance instance;
@@ -61,23 +67,28 @@ typedef struct graph_node {
 
 struct mt_graph {
     arena *memory;
-    graph_tensor *tensors; size_t tensor_count, tensor_capacity;
-    graph_view *views;     size_t view_count, view_capacity;   /* an mt_tensor is an index here */
-    graph_live *lives;     size_t live_count, live_capacity;
-    graph_node *nodes;     size_t node_count, node_capacity;
+    graph_tensor *tensors;
+    size_t tensor_count, tensor_capacity;
+    graph_view *views;
+    size_t view_count, view_capacity; /* an mt_tensor is an index here */
+    graph_live *lives;
+    size_t live_count, live_capacity;
+    graph_node *nodes;
+    size_t node_count, node_capacity;
     map tensor_names, live_names;
-    int unnamed;              /* counter for names */
-    map bound;                /* ops by program and constants: index into ops */
-    const tile_op **ops;   size_t op_count, op_capacity;
+    int unnamed; /* counter for names */
+    map bound;   /* ops by program and constants: index into ops */
+    const tile_op **ops;
+    size_t op_count, op_capacity;
 };
 
 /* What a machine's processor can do, in round numbers: only ratios matter. */
 typedef struct graph_costs {
     const char *machine;
-    double bytes_per_second;  /* of one processor, streaming */
-    double flops_per_second;  /* of one processor, decoding weights as it goes */
-    double start_seconds;     /* waits, arrivals, prologue of an instruction */
-    int64_t most_dot_rows;    /* more rows in one dot have no fast code there; 0: any number */
+    double bytes_per_second; /* of one processor, streaming */
+    double flops_per_second; /* of one processor, decoding weights as it goes */
+    double start_seconds;    /* waits, arrivals, prologue of an instruction */
+    int64_t most_dot_rows;   /* more rows in one dot have no fast code there; 0: any number */
 } graph_costs;
 /* choose.c: by a machine's name, "cuda:0" or "cuda"; NULL when there is none. */
 const graph_costs *graph_costs_of(const char *machine);
@@ -85,30 +96,32 @@ const graph_costs *graph_costs_of(const char *machine);
 /* The target of a compilation. */
 typedef struct graph_target {
     const struct graph_costs *costs;
-    int processors;           /* workers or SMs the program is laid out for; >= 1 */
+    int processors; /* workers or SMs the program is laid out for; >= 1 */
     mt_placement placement;
 } graph_target;
 
-/* lower.c: a copy whose nodes, views and tensors may be changed; strings and files stay the original's, which must live on. */
+/* lower.c: a copy whose nodes, views and tensors may be changed; strings and files stay the original's, which must live
+ * on. */
 mt_status graph_clone(const mt_graph *g, mt_graph **out, mt_error *error);
 
 /* view.c ----------------------------------------------------------------------------------------------------------- */
-/* The box of an operand (in its view's coordinates, absolute) as a range on the base tensor. low and high have one interval per
- * dimension of the tensor. Conservative where the view mixes dimensions. */
+/* The box of an operand (in its view's coordinates, absolute) as a range on the base tensor. low and high have one
+ * interval per dimension of the tensor. Conservative where the view mixes dimensions. */
 void graph_view_box(const mt_graph *g, const graph_view *v, const tile_interval *box, int64_t *low, int64_t *high);
 /* True when the view covers its tensor in row-major order, from offset 0. */
 bool graph_view_is_whole(const mt_graph *g, const graph_view *v);
 
-/* fuse.c: requires a checked graph; ensures an equivalent one with fewer nodes. Rewrites by the `equals` rules of the library: where
- * a fused program says which composition it stands for and that composition is in the graph, the nodes become one. */
+/* fuse.c: requires a checked graph; ensures an equivalent one with fewer nodes. Rewrites by the `equals` rules of the
+ * library: where a fused program says which composition it stands for and that composition is in the graph, the nodes
+ * become one. */
 mt_status graph_fuse(mt_graph *g, mt_error *error);
 
-/* choose.c: requires every node's program and operands; ensures that every integer constant is set: those that the builder fixed, those
- * that follow from operands, and tile sizes chosen for the target. */
+/* choose.c: requires every node's program and operands; ensures that every integer constant is set: those that the
+ * builder fixed, those that follow from operands, and tile sizes chosen for the target. */
 mt_status graph_choose(mt_graph *g, const graph_target *target, mt_error *error);
 
-/* lower.c: requires graph_choose; binds ops (equal ones once), checks instances, lays out grids. Removes nodes whose results nothing
- * reads. */
+/* lower.c: requires graph_choose; binds ops (equal ones once), checks instances, lays out grids. Removes nodes whose
+ * results nothing reads. */
 mt_status graph_lower(mt_graph *g, mt_error *error);
 
 /* dump.c: the graph as text, one line per tensor and node, before or after any pass. */

@@ -20,13 +20,14 @@ void graph_remove_dead(mt_graph *g);
 
 /* infer.c: constants and instances of a node. */
 
-/* Collects the constants that the node's operands and builder determine: fixed ones first, then what follows from extents and types. Returns
- * their number; MT_E_ARGUMENT where two operands disagree. */
-mt_status graph_infer_constants(const mt_graph *g, const graph_node *n, tile_constant *out, size_t *count, mt_error *error);
-/* Binds the node's program with the inferred constants and `more` (tile sizes), defaults for the rest. Equal ops are bound once and live
- * in the graph. */
-mt_status graph_bind_node(mt_graph *g, const graph_node *n, const tile_constant *more, size_t more_count, const tile_op **out,
-                          mt_error *error);
+/* Collects the constants that the node's operands and builder determine: fixed ones first, then what follows from
+ * extents and types. Returns their number; MT_E_ARGUMENT where two operands disagree. */
+mt_status graph_infer_constants(const mt_graph *g, const graph_node *n, tile_constant *out, size_t *count,
+                                mt_error *error);
+/* Binds the node's program with the inferred constants and `more` (tile sizes), defaults for the rest. Equal ops are
+ * bound once and live in the graph. */
+mt_status graph_bind_node(mt_graph *g, const graph_node *n, const tile_constant *more, size_t more_count,
+                          const tile_op **out, mt_error *error);
 /* The instance of a node whose operands are set (outputs that are not set yet have rank 0). */
 void graph_node_instance(const mt_graph *g, const graph_node *n, const tile_op *op, tile_instance *out);
 /* Sets free extents from the operands that are set, without checks. */

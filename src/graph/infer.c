@@ -1,4 +1,5 @@
-/* What follows from a node's operands: constants by the names in its program's extents and types, free extents, output shapes. */
+/* What follows from a node's operands: constants by the names in its program's extents and types, free extents, output
+ * shapes. */
 #include "graph/graph_internal.h"
 
 static const tile_constant *find_constant(const tile_constant *list, size_t count, const char *name) {
@@ -7,9 +8,12 @@ static const tile_constant *find_constant(const tile_constant *list, size_t coun
     return NULL;
 }
 
-static bool declared(const tile_constant *list, int count, const char *name) { return find_constant(list, (size_t)count, name) != NULL; }
+static bool declared(const tile_constant *list, int count, const char *name) {
+    return find_constant(list, (size_t)count, name) != NULL;
+}
 
-mt_status graph_infer_constants(const mt_graph *g, const graph_node *n, tile_constant *out, size_t *count, mt_error *error) {
+mt_status graph_infer_constants(const mt_graph *g, const graph_node *n, tile_constant *out, size_t *count,
+                                mt_error *error) {
     tile_constant declarations[TILE_CONSTANTS];
     const int declaration_count = tile_constants(n->file, n->program, declarations);
     *count = 0;
@@ -24,36 +28,44 @@ mt_status graph_infer_constants(const mt_graph *g, const graph_node *n, tile_con
         const graph_view *v = &g->views[n->operand[p]];
         const graph_tensor *t = &g->tensors[v->tensor];
         if (v->rank != param->rank)
-            return error_set(error, MT_E_ARGUMENT, n->name, "'%s' of '%s' has %d dimensions; tensor '%s' has %d", param->name, n->program, param->rank, t->name, v->rank);
+            return error_set(error, MT_E_ARGUMENT, n->name, "'%s' of '%s' has %d dimensions; tensor '%s' has %d",
+                             param->name, n->program, param->rank, t->name, v->rank);
         const char *name = param->type_constant;
         if (name) {
             const tile_constant *known = find_constant(out, *count, name);
-            if (!known) out[(*count)++] = (tile_constant){.name = name, .type = t->type};
+            if (!known)
+                out[(*count)++] = (tile_constant){.name = name, .type = t->type};
             else if (known->type != t->type)
-                return error_set(error, MT_E_ARGUMENT, n->name, "type %s of '%s' is %s, but tensor '%s' is %s", name, n->program,
-                                 known->type ? known->type->name : "an integer", t->name, t->type->name);
+                return error_set(error, MT_E_ARGUMENT, n->name, "type %s of '%s' is %s, but tensor '%s' is %s", name,
+                                 n->program, known->type ? known->type->name : "an integer", t->name, t->type->name);
         } else if (param->type != t->type) {
-            return error_set(error, MT_E_ARGUMENT, n->name, "'%s' of '%s' is %s, but tensor '%s' is %s", param->name, n->program, param->type->name, t->name, t->type->name);
+            return error_set(error, MT_E_ARGUMENT, n->name, "'%s' of '%s' is %s, but tensor '%s' is %s", param->name,
+                             n->program, param->type->name, t->name, t->type->name);
         }
         for (int d = 0; d < param->rank; d++) {
             name = param->extent_name[d];
             if (!name || !declared(declarations, declaration_count, name)) continue;
             if (v->live[d] >= 0)
-                return error_set(error, MT_E_ARGUMENT, n->name, "%s is a constant of '%s', but dimension %d of tensor '%s' is live", name, n->program, d, t->name);
+                return error_set(error, MT_E_ARGUMENT, n->name,
+                                 "%s is a constant of '%s', but dimension %d of tensor '%s' is live", name, n->program,
+                                 d, t->name);
             const tile_constant *known = find_constant(out, *count, name);
-            if (!known) out[(*count)++] = (tile_constant){.name = name, .value = v->extent[d]};
+            if (!known)
+                out[(*count)++] = (tile_constant){.name = name, .value = v->extent[d]};
             else if (known->type || known->value != v->extent[d])
-                return error_set(error, MT_E_ARGUMENT, n->name, "%s of '%s' is %lld, but dimension %d of tensor '%s' has %lld", name, n->program,
+                return error_set(error, MT_E_ARGUMENT, n->name,
+                                 "%s of '%s' is %lld, but dimension %d of tensor '%s' has %lld", name, n->program,
                                  (long long)known->value, d, t->name, (long long)v->extent[d]);
         }
     }
     return MT_OK;
 }
 
-mt_status graph_bind_node(mt_graph *g, const graph_node *n, const tile_constant *more, size_t more_count, const tile_op **out,
-                          mt_error *error) {
+mt_status graph_bind_node(mt_graph *g, const graph_node *n, const tile_constant *more, size_t more_count,
+                          const tile_op **out, mt_error *error) {
     tile_constant constants[TILE_CONSTANTS * 8]; /* fixed ones, and for each parameter its type and extents, at most */
-    _Static_assert(COUNT_OF(constants) >= 2 * TILE_CONSTANTS + TILE_PARAMS * (TILE_RANK + 1), "room for every constant");
+    _Static_assert(COUNT_OF(constants) >= 2 * TILE_CONSTANTS + TILE_PARAMS * (TILE_RANK + 1),
+                   "room for every constant");
     size_t count;
     mt_status status = graph_infer_constants(g, n, constants, &count, error);
     if (status != MT_OK) return status;
@@ -61,7 +73,9 @@ mt_status graph_bind_node(mt_graph *g, const graph_node *n, const tile_constant 
         if (!find_constant(constants, count, more[i].name)) constants[count++] = more[i];
     text key = {0};
     text_printf(&key, "%p %s", (const void *)n->file, n->program);
-    for (size_t i = 0; i < count; i++) text_printf(&key, " %s=%lld/%p", constants[i].name, (long long)constants[i].value, (const void *)constants[i].type);
+    for (size_t i = 0; i < count; i++)
+        text_printf(&key, " %s=%lld/%p", constants[i].name, (long long)constants[i].value,
+                    (const void *)constants[i].type);
     if (key.failed) return error_set(error, MT_E_MEMORY, n->name, "no memory for an op's key");
     const int64_t known = map_get(&g->bound, key.data, key.length);
     if (known >= 0) {
@@ -79,8 +93,10 @@ void graph_node_instance(const mt_graph *g, const graph_node *n, const tile_op *
     for (int p = 0; p < op->param_count; p++) {
         const tile_param *param = &op->params[p];
         if (param->kind == TILE_PARAM_ARG) {
-            if (param->type->scalar.kind == TILE_FLOAT) out->arg[param->ordinal].f = n->arg[p].f;
-            else out->arg[param->ordinal].i = n->arg[p].i;
+            if (param->type->scalar.kind == TILE_FLOAT)
+                out->arg[param->ordinal].f = n->arg[p].f;
+            else
+                out->arg[param->ordinal].i = n->arg[p].i;
         } else if (param->kind == TILE_PARAM_LIVE) {
             const graph_live *live = &g->lives[n->operand[p]];
             out->live[param->ordinal].least = live->least;
@@ -105,24 +121,51 @@ void graph_free_extents(tile_instance *i) {
 bool graph_scalar(const tile_instance *i, const tile_node *n, int64_t *out) {
     int64_t a, b;
     switch (n->kind) {
-    case TILE_CONST: *out = n->value.i; return true;
-    case TILE_EXTENT: *out = i->free_extent[n->index]; return *out >= 0;
-    case TILE_ARG: *out = i->arg[i->op->params[n->index].ordinal].i; return true;
-    case TILE_LIVE: *out = i->live[i->op->params[n->index].ordinal].most; return true;
-    case TILE_CAST: return graph_scalar(i, n->a, out);
+    case TILE_CONST:
+        *out = n->value.i;
+        return true;
+    case TILE_EXTENT:
+        *out = i->free_extent[n->index];
+        return *out >= 0;
+    case TILE_ARG:
+        *out = i->arg[i->op->params[n->index].ordinal].i;
+        return true;
+    case TILE_LIVE:
+        *out = i->live[i->op->params[n->index].ordinal].most;
+        return true;
+    case TILE_CAST:
+        return graph_scalar(i, n->a, out);
     case TILE_ELEMENTWISE:
         if (!n->b || !graph_scalar(i, n->a, &a) || !graph_scalar(i, n->b, &b)) return false;
         switch (n->op) {
-        case TILE_ADD: return !__builtin_add_overflow(a, b, out);
-        case TILE_SUB: return !__builtin_sub_overflow(a, b, out);
-        case TILE_MUL: return !__builtin_mul_overflow(a, b, out);
-        case TILE_MIN: *out = min_i64(a, b); return true;
-        case TILE_MAX: *out = max_i64(a, b); return true;
-        case TILE_DIV: if (b <= 0) return false; *out = floor_div(a, b); return true;
-        case TILE_CEIL_DIV: if (b <= 0) return false; *out = -floor_div(-a, b); return true;
-        case TILE_MOD: if (b <= 0) return false; *out = a - floor_div(a, b) * b; return true;
-        default: return false;
+        case TILE_ADD:
+            return !__builtin_add_overflow(a, b, out);
+        case TILE_SUB:
+            return !__builtin_sub_overflow(a, b, out);
+        case TILE_MUL:
+            return !__builtin_mul_overflow(a, b, out);
+        case TILE_MIN:
+            *out = min_i64(a, b);
+            return true;
+        case TILE_MAX:
+            *out = max_i64(a, b);
+            return true;
+        case TILE_DIV:
+            if (b <= 0) return false;
+            *out = floor_div(a, b);
+            return true;
+        case TILE_CEIL_DIV:
+            if (b <= 0) return false;
+            *out = -floor_div(-a, b);
+            return true;
+        case TILE_MOD:
+            if (b <= 0) return false;
+            *out = a - floor_div(a, b) * b;
+            return true;
+        default:
+            return false;
         }
-    default: return false;
+    default:
+        return false;
     }
 }

@@ -1,8 +1,11 @@
-/* The last passes before the schedule: dead nodes away, ops bound, instances checked, grids laid out; and the copy of a graph that
- * they work on. */
+/* The last passes before the schedule: dead nodes away, ops bound, instances checked, grids laid out; and the copy of a
+ * graph that they work on. */
 #include "graph/graph_internal.h"
 
-struct clone_call { const mt_graph *g; mt_graph *copy; };
+struct clone_call {
+    const mt_graph *g;
+    mt_graph *copy;
+};
 static void copy_graph(void *context) {
     struct clone_call *c = context;
     const mt_graph *g = c->g;
@@ -16,7 +19,8 @@ static void copy_graph(void *context) {
     COPY(lives, live_count, live_capacity);
     COPY(nodes, node_count, node_capacity);
 #undef COPY
-    for (size_t i = 0; i < n->tensor_count; i++) map_put(n->memory, &n->tensor_names, n->tensors[i].name, strlen(n->tensors[i].name), (int64_t)i);
+    for (size_t i = 0; i < n->tensor_count; i++)
+        map_put(n->memory, &n->tensor_names, n->tensors[i].name, strlen(n->tensors[i].name), (int64_t)i);
     n->unnamed = g->unnamed;
 }
 
@@ -30,7 +34,8 @@ mt_status graph_clone(const mt_graph *g, mt_graph **out, mt_error *error) {
     return error_set(error, MT_E_MEMORY, NULL, "no memory for a copy of the graph");
 }
 
-/* A node lives when it writes something that outlives the run, or a temporary that a living node reads. Going backwards, one pass decides. */
+/* A node lives when it writes something that outlives the run, or a temporary that a living node reads. Going
+ * backwards, one pass decides. */
 void graph_remove_dead(mt_graph *g) {
     bool *needed = ARENA_ARRAY(g->memory, g->tensor_count, bool);
     bool *lives = ARENA_ARRAY(g->memory, g->node_count, bool);
@@ -38,9 +43,11 @@ void graph_remove_dead(mt_graph *g) {
     for (size_t i = g->node_count; i-- > 0;) {
         const graph_node *n = &g->nodes[i];
         for (int p = 0; p < n->param_count; p++)
-            if (n->signature[p].kind == TILE_OUT || n->signature[p].kind == TILE_INOUT) lives[i] |= needed[g->views[n->operand[p]].tensor];
+            if (n->signature[p].kind == TILE_OUT || n->signature[p].kind == TILE_INOUT)
+                lives[i] |= needed[g->views[n->operand[p]].tensor];
         for (int p = 0; p < n->param_count && lives[i]; p++)
-            if (n->signature[p].kind == TILE_IN || n->signature[p].kind == TILE_INOUT) needed[g->views[n->operand[p]].tensor] = true;
+            if (n->signature[p].kind == TILE_IN || n->signature[p].kind == TILE_INOUT)
+                needed[g->views[n->operand[p]].tensor] = true;
     }
     size_t kept = 0;
     for (size_t i = 0; i < g->node_count; i++)
@@ -48,7 +55,11 @@ void graph_remove_dead(mt_graph *g) {
     g->node_count = kept;
 }
 
-struct lower_call { mt_graph *g; mt_error *error; mt_status status; };
+struct lower_call {
+    mt_graph *g;
+    mt_error *error;
+    mt_status status;
+};
 static void lower(void *context) {
     struct lower_call *c = context;
     mt_graph *g = c->g;
@@ -59,7 +70,8 @@ static void lower(void *context) {
         graph_node_instance(g, n, n->op, &n->instance);
         c->status = tile_instance_check(&n->instance, c->error);
         if (c->status == MT_OK && (n->instruction_count = tile_instance_grid(&n->instance, n->grid)) < 0)
-            c->status = error_set(c->error, MT_E_LIMIT, n->name, "op '%s' has more than 2^31 - 1 instructions", n->program);
+            c->status =
+                error_set(c->error, MT_E_LIMIT, n->name, "op '%s' has more than 2^31 - 1 instructions", n->program);
         if (c->status != MT_OK) {
             if (c->error) snprintf(c->error->where, sizeof c->error->where, "%s", n->name);
             return;
@@ -69,6 +81,7 @@ static void lower(void *context) {
 
 mt_status graph_lower(mt_graph *g, mt_error *error) {
     struct lower_call call = {g, error, MT_OK};
-    if (!arena_protect(g->memory, lower, &call)) return error_set(error, MT_E_MEMORY, NULL, "no memory to lower the graph");
+    if (!arena_protect(g->memory, lower, &call))
+        return error_set(error, MT_E_MEMORY, NULL, "no memory to lower the graph");
     return call.status;
 }

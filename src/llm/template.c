@@ -223,7 +223,10 @@ static value slice(run *r, const template_node *n) {
     size_t length = 0, bytes = 0;
     for (int64_t i = start; step > 0 ? i < stop : i > stop; i += step, length++) {
         if (of.kind == STRING) bytes += items.items[i].count;
-        if (step > count || step < -count) { length++; break; }
+        if (step > count || step < -count) {
+            length++;
+            break;
+        }
     }
     value *out = value_items(r, n, length);
     char *joined = of.kind == STRING ? run_alloc(r, n, bytes) : NULL;
@@ -257,8 +260,8 @@ static value arithmetic(run *r, const template_node *n) {
     if (n->kind == NODE_DIVIDE) run_fail(r, n, MT_E_UNSUPPORTED, "The operator \"/\" is not supported.");
     if (!is_number(a) || !is_number(b)) {
         if (n->kind == NODE_ADD) return add(r, n, a, b);
-        const bool valid = (n->kind == NODE_MULTIPLY && (is_number(a) || is_number(b)))
-                           || (n->kind == NODE_MODULO && a.kind == STRING);
+        const bool valid = (n->kind == NODE_MULTIPLY && (is_number(a) || is_number(b))) ||
+                           (n->kind == NODE_MODULO && a.kind == STRING);
         run_fail(r, n, valid ? MT_E_UNSUPPORTED : MT_E_FORMAT, "Arithmetic with %s and %s is not %s.",
                  value_kind_names[a.kind], value_kind_names[b.kind], valid ? "supported" : "possible");
     }
@@ -284,14 +287,22 @@ static value arithmetic(run *r, const template_node *n) {
 static bool comparison(run *r, const template_node *n) {
     const value a = evaluate(r, n->a), b = evaluate(r, n->b);
     switch (n->kind) {
-    case NODE_EQUAL: return value_equal(r, n, a, b, 0);
-    case NODE_NOT_EQUAL: return !value_equal(r, n, a, b, 0);
-    case NODE_LESS: return value_compare(r, n, a, b) < 0;
-    case NODE_LESS_EQUAL: return value_compare(r, n, a, b) <= 0;
-    case NODE_GREATER: return value_compare(r, n, a, b) > 0;
-    case NODE_GREATER_EQUAL: return value_compare(r, n, a, b) >= 0;
-    case NODE_IN: return value_contains(r, n, a, b);
-    default: return !value_contains(r, n, a, b);
+    case NODE_EQUAL:
+        return value_equal(r, n, a, b, 0);
+    case NODE_NOT_EQUAL:
+        return !value_equal(r, n, a, b, 0);
+    case NODE_LESS:
+        return value_compare(r, n, a, b) < 0;
+    case NODE_LESS_EQUAL:
+        return value_compare(r, n, a, b) <= 0;
+    case NODE_GREATER:
+        return value_compare(r, n, a, b) > 0;
+    case NODE_GREATER_EQUAL:
+        return value_compare(r, n, a, b) >= 0;
+    case NODE_IN:
+        return value_contains(r, n, a, b);
+    default:
+        return !value_contains(r, n, a, b);
     }
 }
 
@@ -317,32 +328,55 @@ static value evaluate(run *r, const template_node *n) {
     value v;
     run_step(r, n, 0);
     switch (n->kind) {
-    case NODE_STRING: return string_of(n->s, n->length);
-    case NODE_INTEGER: return integer(n->i);
-    case NODE_BOOL: return boolean(n->i);
-    case NODE_NONE: return nothing(NONE);
-    case NODE_NAME: return look_up(r, string_of(n->s, n->length));
-    case NODE_LIST: case NODE_DICT: return collect(r, n);
-    case NODE_ATTRIBUTE: return attribute(r, n);
-    case NODE_INDEX: return subscript(r, n);
-    case NODE_SLICE: return slice(r, n);
-    case NODE_CALL: return call(r, n);
-    case NODE_FILTER: return filter(r, n);
-    case NODE_TEST: return boolean(test(r, n));
+    case NODE_STRING:
+        return string_of(n->s, n->length);
+    case NODE_INTEGER:
+        return integer(n->i);
+    case NODE_BOOL:
+        return boolean(n->i);
+    case NODE_NONE:
+        return nothing(NONE);
+    case NODE_NAME:
+        return look_up(r, string_of(n->s, n->length));
+    case NODE_LIST:
+    case NODE_DICT:
+        return collect(r, n);
+    case NODE_ATTRIBUTE:
+        return attribute(r, n);
+    case NODE_INDEX:
+        return subscript(r, n);
+    case NODE_SLICE:
+        return slice(r, n);
+    case NODE_CALL:
+        return call(r, n);
+    case NODE_FILTER:
+        return filter(r, n);
+    case NODE_TEST:
+        return boolean(test(r, n));
     case NODE_NEGATE:
         v = evaluate(r, n->a);
         if (!is_number(v) || v.i == INT64_MIN)
             run_fail(r, n, MT_E_FORMAT, "%s has no negative.", value_kind_names[v.kind]);
         return integer(-v.i);
-    case NODE_NOT: return boolean(!value_truth(evaluate(r, n->a)));
-    case NODE_AND: return value_truth(v = evaluate(r, n->a)) ? evaluate(r, n->b) : v;
-    case NODE_OR: return value_truth(v = evaluate(r, n->a)) ? v : evaluate(r, n->b);
+    case NODE_NOT:
+        return boolean(!value_truth(evaluate(r, n->a)));
+    case NODE_AND:
+        return value_truth(v = evaluate(r, n->a)) ? evaluate(r, n->b) : v;
+    case NODE_OR:
+        return value_truth(v = evaluate(r, n->a)) ? v : evaluate(r, n->b);
     case NODE_CHOOSE:
         if (value_truth(evaluate(r, n->b))) return evaluate(r, n->a);
         return n->c ? evaluate(r, n->c) : nothing(UNDEFINED);
-    case NODE_ADD: case NODE_SUBTRACT: case NODE_MULTIPLY: case NODE_DIVIDE: case NODE_FLOOR_DIVIDE: case NODE_MODULO:
-    case NODE_CONCATENATE: return arithmetic(r, n);
-    default: return boolean(comparison(r, n));
+    case NODE_ADD:
+    case NODE_SUBTRACT:
+    case NODE_MULTIPLY:
+    case NODE_DIVIDE:
+    case NODE_FLOOR_DIVIDE:
+    case NODE_MODULO:
+    case NODE_CONCATENATE:
+        return arithmetic(r, n);
+    default:
+        return boolean(comparison(r, n));
     }
 }
 
@@ -441,7 +475,9 @@ static flow execute(run *r, const template_node *n) {
     for (; n && f == NEXT; n = n->next) {
         run_step(r, n, 0);
         switch (n->kind) {
-        case NODE_TEXT: text_append(&r->out, n->s, n->length); break;
+        case NODE_TEXT:
+            text_append(&r->out, n->s, n->length);
+            break;
         case NODE_PRINT: {
             const value v = value_text(r, n, evaluate(r, n->a));
             text_append(&r->out, v.s, v.count);
@@ -454,8 +490,12 @@ static flow execute(run *r, const template_node *n) {
                     break;
                 }
             break;
-        case NODE_FOR: f = execute_for(r, n); break;
-        case NODE_SET: execute_set(r, n); break;
+        case NODE_FOR:
+            f = execute_for(r, n);
+            break;
+        case NODE_SET:
+            execute_set(r, n);
+            break;
         case NODE_SCOPE: {
             scope *const outer = r->scope;
             enter_scope(r, n);
@@ -463,8 +503,12 @@ static flow execute(run *r, const template_node *n) {
             r->scope = outer;
             break;
         }
-        case NODE_BREAK: f = BREAK; break;
-        default: f = CONTINUE; break;
+        case NODE_BREAK:
+            f = BREAK;
+            break;
+        default:
+            f = CONTINUE;
+            break;
         }
         if (r->out.length > BYTE_LIMIT)
             run_fail(r, n, MT_E_LIMIT, "The chat template writes more than %d MiB.", BYTE_LIMIT >> 20);
@@ -554,10 +598,14 @@ mt_status mt_template_new(mt_template **out, const char *source, size_t length, 
     if (t) t->arena = a;
     if (t && !copy_source(t, source, length))
         status = error_set(error, MT_E_FORMAT, "chat template", "The chat template is no UTF-8.");
-    else if (!t || !t->source) status = error_set(error, MT_E_MEMORY, "chat template", "Out of memory.");
-    else status = template_parse(t, error);
-    if (status) arena_free(a);
-    else *out = t;
+    else if (!t || !t->source)
+        status = error_set(error, MT_E_MEMORY, "chat template", "Out of memory.");
+    else
+        status = template_parse(t, error);
+    if (status)
+        arena_free(a);
+    else
+        *out = t;
     return status;
 }
 

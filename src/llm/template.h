@@ -57,10 +57,10 @@ typedef enum template_kind {
 
 typedef struct template_node {
     template_kind kind;
-    int depth;           /* of the expression: bounds the interpreter's recursion */
-    size_t at;           /* offset in the source */
-    const char *s;       /* NUL-terminated; texts and string literals may hold NULs too */
-    size_t length;       /* of s */
+    int depth;     /* of the expression: bounds the interpreter's recursion */
+    size_t at;     /* offset in the source */
+    const char *s; /* NUL-terminated; texts and string literals may hold NULs too */
+    size_t length; /* of s */
     int64_t i;
     const char *keyword; /* of an argument `keyword=value`, or NULL */
     struct template_node *a, *b, *c, *d, *args, *body, *otherwise, *next;

@@ -23,9 +23,9 @@ typedef struct parser {
     int nesting, loops;
     token_kind token;
     size_t token_at;
-    text value;   /* of a name or string */
+    text value; /* of a name or string */
     int64_t integer;
-    int sign;     /* one character, or two: '=' << 8 | '=' */
+    int sign; /* one character, or two: '=' << 8 | '=' */
     jmp_buf trap;
     mt_error *error;
     mt_status status;
@@ -41,8 +41,8 @@ size_t template_character(const char *s, size_t n, int32_t *c) {
 }
 
 bool template_is_space(int32_t c) {
-    return (c >= 9 && c <= 13) || (c >= 0x1C && c <= 0x20) || c == 0x85 || c == 0xA0 || c == 0x1680
-           || (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
+    return (c >= 9 && c <= 13) || (c >= 0x1C && c <= 0x20) || c == 0x85 || c == 0xA0 || c == 0x1680 ||
+           (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
 }
 
 size_t template_leading_space(const char *s, size_t n) {
@@ -136,8 +136,8 @@ static void lex_integer(parser *p) {
     p->token = TOKEN_INTEGER;
     p->integer = 0;
     for (; p->at < p->length && p->s[p->at] >= '0' && p->s[p->at] <= '9'; p->at++)
-        if (__builtin_mul_overflow(p->integer, 10, &p->integer)
-            || __builtin_add_overflow(p->integer, p->s[p->at] - '0', &p->integer))
+        if (__builtin_mul_overflow(p->integer, 10, &p->integer) ||
+            __builtin_add_overflow(p->integer, p->s[p->at] - '0', &p->integer))
             fail(p, p->token_at, MT_E_LIMIT, "The number is too large.");
     const char c = p->at < p->length ? p->s[p->at] : 0, after = p->at + 1 < p->length ? p->s[p->at + 1] : 0;
     const bool index = p->token_at && p->s[p->token_at - 1] == '.'; /* of x.1.2 */
@@ -152,8 +152,10 @@ static bool lex_tag_end(parser *p) {
     const bool marked = sign == '-' || (sign == '+' && p->closer != '}');
     if (p->brackets || !starts(p, p->at + marked, end)) return false;
     p->at += marked + 2u;
-    if (sign == '-') p->at += template_leading_space(p->s + p->at, p->length - p->at);
-    else if (p->closer != '}' && sign != '+' && starts(p, p->at, "\n")) p->at++;
+    if (sign == '-')
+        p->at += template_leading_space(p->s + p->at, p->length - p->at);
+    else if (p->closer != '}' && sign != '+' && starts(p, p->at, "\n"))
+        p->at++;
     p->token = TOKEN_TAG_END;
     return true;
 }
@@ -181,8 +183,10 @@ static void advance(parser *p) {
     } else if (c == '"' || c == '\'') {
         p->token = TOKEN_STRING;
         for (p->at++; p->at < p->length && p->s[p->at] != c;) {
-            if (p->s[p->at++] == '\\') lex_escape(p);
-            else text_append(&p->value, p->s + p->at - 1, 1);
+            if (p->s[p->at++] == '\\')
+                lex_escape(p);
+            else
+                text_append(&p->value, p->s + p->at - 1, 1);
         }
         if (p->at++ >= p->length) fail(p, p->token_at, MT_E_FORMAT, "The string does not end.");
     } else if ((c && strchr("()[]{}.,:|=<>+-*/%~", c)) || starts(p, p->at, "!=")) {
@@ -279,8 +283,10 @@ static bool parse_arguments(parser *p, template_node *owner, int end, bool keywo
         deepen(p, owner, n);
         *last = n;
         last = &n->next;
-        if (is_sign(p, ',')) comma = true, advance(p);
-        else if (!is_sign(p, end)) expected(p, "a comma or the closing bracket");
+        if (is_sign(p, ','))
+            comma = true, advance(p);
+        else if (!is_sign(p, end))
+            expected(p, "a comma or the closing bracket");
     }
     return comma;
 }
@@ -289,9 +295,12 @@ static template_node *parse_primary(parser *p) {
     const size_t at = p->token_at;
     template_node *n;
     if (p->token == TOKEN_NAME) {
-        static const struct { const char *name; template_kind kind; int64_t i; } constants[] = {
-            {"true", NODE_BOOL, 1}, {"True", NODE_BOOL, 1}, {"false", NODE_BOOL, 0}, {"False", NODE_BOOL, 0},
-            {"none", NODE_NONE, 0}, {"None", NODE_NONE, 0}};
+        static const struct {
+            const char *name;
+            template_kind kind;
+            int64_t i;
+        } constants[] = {{"true", NODE_BOOL, 1},  {"True", NODE_BOOL, 1}, {"false", NODE_BOOL, 0},
+                         {"False", NODE_BOOL, 0}, {"none", NODE_NONE, 0}, {"None", NODE_NONE, 0}};
         n = make(p, NODE_NAME, at, NULL, NULL);
         take_name(p, n);
         for (size_t i = 0; i < COUNT_OF(constants); i++)
@@ -403,8 +412,10 @@ static template_node *parse_filters(parser *p, template_node *n) {
             const bool negative = skip_name(p, "not");
             n = make(p, NODE_TEST, at, n, NULL);
             take_name(p, n);
-            if (skip_sign(p, '(')) parse_arguments(p, n, ')', true);
-            else if (at_argument(p)) deepen(p, n, n->args = parse_postfix(p, parse_primary(p)));
+            if (skip_sign(p, '('))
+                parse_arguments(p, n, ')', true);
+            else if (at_argument(p))
+                deepen(p, n, n->args = parse_postfix(p, parse_primary(p)));
             if (negative) n = make(p, NODE_NOT, at, n, NULL);
         } else if (skip_sign(p, '(')) {
             n = parse_call(p, n, at);
@@ -418,8 +429,10 @@ static template_node *parse_unary(parser *p, bool filters) {
     const size_t at = p->token_at;
     template_node *n;
     deeper(p, at);
-    if (skip_sign(p, '-')) n = make(p, NODE_NEGATE, at, parse_unary(p, false), NULL);
-    else n = parse_primary(p);
+    if (skip_sign(p, '-'))
+        n = make(p, NODE_NEGATE, at, parse_unary(p, false), NULL);
+    else
+        n = parse_primary(p);
     p->nesting--;
     n = parse_postfix(p, n);
     return filters ? parse_filters(p, n) : n;
@@ -429,7 +442,12 @@ enum { LEVEL_OR, LEVEL_AND, LEVEL_COMPARE, LEVEL_ADD, LEVEL_CONCATENATE, LEVEL_M
 
 /* The operator of this level that comes next; false when there is none. It is not taken. */
 static bool operator_at(parser *p, int level, template_kind *kind) {
-    static const struct { int level; const char *name; int sign; template_kind kind; } operators[] = {
+    static const struct {
+        int level;
+        const char *name;
+        int sign;
+        template_kind kind;
+    } operators[] = {
         {LEVEL_OR, "or", 0, NODE_OR},
         {LEVEL_AND, "and", 0, NODE_AND},
         {LEVEL_COMPARE, NULL, '=' << 8 | '=', NODE_EQUAL},
@@ -449,8 +467,8 @@ static bool operator_at(parser *p, int level, template_kind *kind) {
         {LEVEL_MULTIPLY, NULL, '%', NODE_MODULO},
     };
     for (size_t i = 0; i < COUNT_OF(operators); i++)
-        if (operators[i].level == level
-            && (operators[i].name ? is_name(p, operators[i].name) : is_sign(p, operators[i].sign))) {
+        if (operators[i].level == level &&
+            (operators[i].name ? is_name(p, operators[i].name) : is_sign(p, operators[i].sign))) {
             *kind = operators[i].kind;
             return true;
         }
@@ -636,8 +654,10 @@ static void skip_comment(parser *p, size_t start) {
     if (end == p->length) fail(p, start, MT_E_FORMAT, "The comment does not end.");
     const char sign = end > p->at ? p->s[end - 1] : 0;
     p->at = end + 2;
-    if (sign == '-') p->at += template_leading_space(p->s + p->at, p->length - p->at);
-    else if (sign != '+' && starts(p, p->at, "\n")) p->at++;
+    if (sign == '-')
+        p->at += template_leading_space(p->s + p->at, p->length - p->at);
+    else if (sign != '+' && starts(p, p->at, "\n"))
+        p->at++;
 }
 
 static template_node *parse_body(parser *p, const char *const *ends) {

@@ -62,25 +62,38 @@ value *value_items(run *r, const template_node *n, size_t count) {
 /* str(v) */
 value value_text(run *r, const template_node *n, value v) {
     switch (v.kind) {
-    case STRING: return v;
-    case UNDEFINED: return c_string("");
-    case NONE: return c_string("None");
-    case BOOL: return c_string(v.i ? "True" : "False");
+    case STRING:
+        return v;
+    case UNDEFINED:
+        return c_string("");
+    case NONE:
+        return c_string("None");
+    case BOOL:
+        return c_string(v.i ? "True" : "False");
     case INTEGER: {
         char *s = run_alloc(r, n, 24);
         return string_of(s, (size_t)snprintf(s, 24, "%lld", (long long)v.i));
     }
-    default: run_fail(r, n, MT_E_UNSUPPORTED, "Writing %s as text is not supported.", value_kind_names[v.kind]);
+    default:
+        run_fail(r, n, MT_E_UNSUPPORTED, "Writing %s as text is not supported.", value_kind_names[v.kind]);
     }
 }
 
 bool value_truth(value v) {
     switch (v.kind) {
-    case UNDEFINED: case NONE: return false;
-    case BOOL: case INTEGER: return v.i;
-    case STRING: case LIST: return v.count;
-    case DICT: return v.dict->count;
-    default: return true;
+    case UNDEFINED:
+    case NONE:
+        return false;
+    case BOOL:
+    case INTEGER:
+        return v.i;
+    case STRING:
+    case LIST:
+        return v.count;
+    case DICT:
+        return v.dict->count;
+    default:
+        return true;
     }
 }
 
@@ -96,14 +109,18 @@ size_t value_offset(value s, int64_t *count) {
 int64_t value_length(run *r, const template_node *n, value v) {
     int64_t count = INT64_MAX;
     switch (v.kind) {
-    case UNDEFINED: return 0;
-    case LIST: return (int64_t)v.count;
-    case DICT: return (int64_t)v.dict->count;
+    case UNDEFINED:
+        return 0;
+    case LIST:
+        return (int64_t)v.count;
+    case DICT:
+        return (int64_t)v.dict->count;
     case STRING:
         run_step(r, n, v.count);
         value_offset(v, &count);
         return count;
-    default: run_fail(r, n, MT_E_FORMAT, "The length of %s is asked for.", value_kind_names[v.kind]);
+    default:
+        run_fail(r, n, MT_E_FORMAT, "The length of %s is asked for.", value_kind_names[v.kind]);
     }
 }
 
@@ -132,7 +149,8 @@ bool value_equal(run *r, const template_node *n, value a, value b, int depth) {
     if (is_number(a) && is_number(b)) return a.i == b.i;
     if (a.kind != b.kind) return false;
     switch (a.kind) {
-    case STRING: return same_string(a, b);
+    case STRING:
+        return same_string(a, b);
     case LIST:
         if (a.count != b.count) return false;
         for (size_t i = 0; i < a.count; i++)
@@ -145,9 +163,12 @@ bool value_equal(run *r, const template_node *n, value a, value b, int depth) {
             if (!other || !value_equal(r, n, a.dict->pairs[i].value, *other, depth + 1)) return false;
         }
         return true;
-    case NAMESPACE: return a.dict == b.dict;
-    case FUNCTION: return !strcmp(a.s, b.s);
-    default: return true;
+    case NAMESPACE:
+        return a.dict == b.dict;
+    case FUNCTION:
+        return !strcmp(a.s, b.s);
+    default:
+        return true;
     }
 }
 
@@ -429,9 +450,12 @@ static void write_json(run *r, const template_node *n, text *out, value v, int64
         text_string(out, "\"");
         for (size_t i = 0; i < v.count; i++) {
             const char c = v.s[i], *escape = c ? strchr(escapes, c) : NULL;
-            if (escape) text_append(out, (char[]){'\\', names[escape - escapes]}, 2);
-            else if ((unsigned char)c < 32) text_printf(out, "\\u%04x", c);
-            else text_append(out, &c, 1);
+            if (escape)
+                text_append(out, (char[]){'\\', names[escape - escapes]}, 2);
+            else if ((unsigned char)c < 32)
+                text_printf(out, "\\u%04x", c);
+            else
+                text_append(out, &c, 1);
             if (out->length > BYTE_LIMIT) break; /* and the next step fails */
         }
         text_string(out, "\"");

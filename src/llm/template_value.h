@@ -66,7 +66,7 @@ static inline bool is_number(value v) { return v.kind == INTEGER || v.kind == BO
 _Noreturn void run_fail(run *r, const template_node *n, mt_status status, const char *format, ...) PRINTF_LIKE(4, 5);
 /* Counts one step, and one for every 256 bytes looked at, up to STEP_LIMIT. */
 void run_step(run *r, const template_node *n, size_t bytes);
-void *run_alloc(run *r, const template_node *n, size_t size); /* zeroed; counts, up to BYTE_LIMIT */
+void *run_alloc(run *r, const template_node *n, size_t size);         /* zeroed; counts, up to BYTE_LIMIT */
 value run_take_written(run *r, const template_node *n, size_t start); /* what `out` holds from `start` on leaves it */
 
 value *dict_find(const dict *d, value key); /* NULL when absent */

@@ -18,7 +18,9 @@ int tokenizer_compare(tokenizer_text a, tokenizer_text b) {
 }
 
 /* A hostile string made fit to stand in a message: cut, and without control characters. */
-typedef struct shown { char text[64]; } shown;
+typedef struct shown {
+    char text[64];
+} shown;
 static shown show(tokenizer_text t) {
     shown s = {""};
     const size_t n = t.length < sizeof s.text ? t.length : sizeof s.text - 1;
@@ -28,7 +30,9 @@ static shown show(tokenizer_text t) {
 
 /* GPT-2's alphabet: printable bytes of Latin-1 stand for themselves, the others for the characters from U+0100 on, in
  * order. Bytes of the characters up to U+0143; -1 for those that stand for none. */
-typedef struct alphabet { int16_t byte[256 + 68]; } alphabet;
+typedef struct alphabet {
+    int16_t byte[256 + 68];
+} alphabet;
 
 static void alphabet_fill(alphabet *a) {
     memset(a, -1, sizeof *a);
@@ -49,18 +53,32 @@ static bool alphabet_decode(const alphabet *a, tokenizer_text t, char *out, size
         const utf8proc_ssize_t n = utf8proc_iterate((const uint8_t *)t.data + i, (utf8proc_ssize_t)(t.length - i), &c);
         if (n <= 0) return *valid = false;
         i += (size_t)n;
-        if (c >= (int)COUNT_OF(a->byte) || a->byte[c] < 0) inside = false;
-        else if (inside) out[(*length)++] = (char)a->byte[c];
+        if (c >= (int)COUNT_OF(a->byte) || a->byte[c] < 0)
+            inside = false;
+        else if (inside)
+            out[(*length)++] = (char)a->byte[c];
     }
     return inside;
 }
 
 /* Names of control tokens that end a turn, a message or a text. */
 static bool names_end(tokenizer_text t) {
-    static const char *const names[] = {
-        "<|im_end|>",   "<|eot_id|>",       "<|eom_id|>",        "<|endoftext|>",  "<|end_of_text|>", "<|end|>",
-        "<|eot|>",      "<end_of_turn>",    "<|end_of_turn|>",   "<|endofturn|>",  "<|return|>",      "<|call|>",
-        "<|END_OF_TURN_TOKEN|>", "<｜end▁of▁sentence｜>", "<end_of_utterance>", "</s>"};
+    static const char *const names[] = {"<|im_end|>",
+                                        "<|eot_id|>",
+                                        "<|eom_id|>",
+                                        "<|endoftext|>",
+                                        "<|end_of_text|>",
+                                        "<|end|>",
+                                        "<|eot|>",
+                                        "<end_of_turn>",
+                                        "<|end_of_turn|>",
+                                        "<|endofturn|>",
+                                        "<|return|>",
+                                        "<|call|>",
+                                        "<|END_OF_TURN_TOKEN|>",
+                                        "<｜end▁of▁sentence｜>",
+                                        "<end_of_utterance>",
+                                        "</s>"};
     for (size_t i = 0; i < COUNT_OF(names); i++)
         if (strlen(names[i]) == t.length && !memcmp(names[i], t.data, t.length)) return true;
     return false;
@@ -143,8 +161,8 @@ static mt_status read_merges(mt_tokenizer *t, const tokenizer_config *c, const a
         const tokenizer_text right = {space ? space + 1 : NULL, space ? m.length - left.length - 1 : 0};
         size_t l, r;
         bool valid;
-        if (!right.length || left.length > TOKEN_LIMIT || right.length > TOKEN_LIMIT
-            || !alphabet_decode(a, left, bytes, &l, &valid) || !alphabet_decode(a, right, bytes + l, &r, &valid))
+        if (!right.length || left.length > TOKEN_LIMIT || right.length > TOKEN_LIMIT ||
+            !alphabet_decode(a, left, bytes, &l, &valid) || !alphabet_decode(a, right, bytes + l, &r, &valid))
             return error_set(error, MT_E_FORMAT, where,
                              "Merge %zu is not two tokens with a space between them: \"%s\".", i, show(m).text);
         const int64_t ids[3] = {map_get(&t->pieces, bytes, l), map_get(&t->pieces, bytes + l, r),
@@ -241,8 +259,10 @@ mt_status tokenizer_new(mt_tokenizer **out, const tokenizer_config *c, mt_error 
     building b = {t, c, error, MT_OK};
     if (!arena_protect(a, build, &b)) b.status = error_set(error, MT_E_MEMORY, where, "Out of memory.");
     if (!b.status) b.status = compile_patterns(t, error);
-    if (b.status) tokenizer_free(t);
-    else *out = t;
+    if (b.status)
+        tokenizer_free(t);
+    else
+        *out = t;
     return b.status;
 }
 
@@ -276,8 +296,10 @@ int32_t mt_tokenizer_find(const mt_tokenizer *t, const char *bytes, size_t lengt
         const size_t middle = low + (high - low) / 2;
         const int order = tokenizer_compare(t->tokens[t->special[middle]], (tokenizer_text){bytes, length});
         if (!order) return t->special[middle];
-        if (order < 0) low = middle + 1;
-        else high = middle;
+        if (order < 0)
+            low = middle + 1;
+        else
+            high = middle;
     }
     return -1;
 }

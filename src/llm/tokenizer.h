@@ -22,16 +22,16 @@ enum { TOKEN_UNDEFINED, TOKEN_NORMAL, TOKEN_UNKNOWN, TOKEN_CONTROL, TOKEN_USER_D
 
 /* What a model's file says, each field under "tokenizer.ggml." there. */
 typedef struct tokenizer_config {
-    tokenizer_text model;         /* "gpt2" is byte-level BPE; others are MT_E_UNSUPPORTED */
-    tokenizer_text pre;           /* the pre-tokenizer's name; empty is "default" */
+    tokenizer_text model; /* "gpt2" is byte-level BPE; others are MT_E_UNSUPPORTED */
+    tokenizer_text pre;   /* the pre-tokenizer's name; empty is "default" */
     const tokenizer_text *tokens;
     size_t token_count;
     const int32_t *types;         /* token_type, token_count of them; NULL: all are normal */
     const tokenizer_text *merges; /* "left right", the strongest first */
     size_t merge_count;
-    int64_t bos, eos, eot, eom, unknown;   /* ..._token_id; -1 for none */
-    int add_bos, add_eos;         /* add_..._token: 0 or 1; -1 where the file does not say: the pre-tokenizer's habit */
-    bool add_space_prefix;        /* put a space before plain text that begins without one */
+    int64_t bos, eos, eot, eom, unknown; /* ..._token_id; -1 for none */
+    int add_bos, add_eos;  /* add_..._token: 0 or 1; -1 where the file does not say: the pre-tokenizer's habit */
+    bool add_space_prefix; /* put a space before plain text that begins without one */
 } tokenizer_config;
 
 /* Makes a tokenizer; nothing of the config is needed afterwards. User-defined tokens are found in every text, control
@@ -69,11 +69,11 @@ struct mt_tokenizer {
     size_t count;
     tokenizer_text *tokens; /* as bytes */
     uint8_t *kinds;
-    map pieces;             /* the bytes of ordinary and user-defined tokens, to ids */
-    int32_t bytes[256];     /* the token of a single byte; -1 where there is none */
+    map pieces;         /* the bytes of ordinary and user-defined tokens, to ids */
+    int32_t bytes[256]; /* the token of a single byte; -1 where there is none */
     tokenizer_merge *merges;
-    map pairs;              /* two ids to the merge of them; merges are numbered by strength, 0 the strongest */
-    int32_t *special;       /* control and user-defined tokens, sorted by their bytes */
+    map pairs;        /* two ids to the merge of them; merges are numbered by strength, 0 the strongest */
+    int32_t *special; /* control and user-defined tokens, sorted by their bytes */
     size_t special_count;
     bool special_first[256]; /* bytes with which one of them begins */
     const tokenizer_pre *pre;

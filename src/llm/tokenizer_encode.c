@@ -44,8 +44,10 @@ static void *reserve(encoder *e, void *items, size_t size, size_t wanted, size_t
     size_t grown = *capacity ? *capacity : 64;
     while (grown < wanted) grown *= 2;
     void *larger = realloc(items, grown * size);
-    if (larger) *capacity = grown;
-    else e->status = error_set(e->error, MT_E_MEMORY, where, "Out of memory.");
+    if (larger)
+        *capacity = grown;
+    else
+        e->status = error_set(e->error, MT_E_MEMORY, where, "Out of memory.");
     return larger;
 }
 
@@ -100,8 +102,10 @@ static void encode_piece(encoder *e, const char *bytes, size_t length) {
     int32_t count = 0;
     for (size_t i = 0; i < length; i++) {
         const int32_t id = t->bytes[(unsigned char)bytes[i]];
-        if (id < 0) e->tokens.dropped++;
-        else s[count] = (symbol){id, count - 1, count + 1}, count++;
+        if (id < 0)
+            e->tokens.dropped++;
+        else
+            s[count] = (symbol){id, count - 1, count + 1}, count++;
     }
     if (!count) return;
     s[count - 1].next = -1;
@@ -177,8 +181,10 @@ static void encode_section(encoder *e, const char *bytes, size_t length) {
             if (valid != (n > 0)) break;
             end += n > 0 ? (size_t)n : 1;
         }
-        if (valid) encode_pieces(e, 0, bytes + start, end - start);
-        else encode_piece(e, bytes + start, end - start);
+        if (valid)
+            encode_pieces(e, 0, bytes + start, end - start);
+        else
+            encode_piece(e, bytes + start, end - start);
     }
     free(spaced);
 }
@@ -198,11 +204,15 @@ static int32_t special_at(const mt_tokenizer *t, const char *bytes, size_t lengt
             size_t from = low, to = high;
             while (from < to) {
                 const size_t middle = from + (to - from) / 2;
-                if ((unsigned char)t->tokens[t->special[middle]].data[depth] + !side > byte) to = middle;
-                else from = middle + 1;
+                if ((unsigned char)t->tokens[t->special[middle]].data[depth] + !side > byte)
+                    to = middle;
+                else
+                    from = middle + 1;
             }
-            if (side) high = from;
-            else low = from;
+            if (side)
+                high = from;
+            else
+                low = from;
         }
     }
     return best;
@@ -232,8 +242,10 @@ mt_status mt_tokenizer_encode(const mt_tokenizer *t, const char *bytes, size_t l
     if (length > TEXT_LIMIT)
         return error_set(error, MT_E_LIMIT, where, "The text has %zu bytes; the limit is %d.", length, TEXT_LIMIT);
     encoder e = {.t = t, .error = error, .match = pcre2_match_data_create(1, NULL)};
-    if (!e.match) e.status = error_set(error, MT_E_MEMORY, where, "Out of memory.");
-    else encode_text(&e, length ? bytes : "", length, flags);
+    if (!e.match)
+        e.status = error_set(error, MT_E_MEMORY, where, "Out of memory.");
+    else
+        encode_text(&e, length ? bytes : "", length, flags);
     const mt_tokens found = e.tokens;
     int32_t *ids = NULL;
     if (!e.status && found.count) ids = reserve(&e, out->ids, sizeof *ids, out->count + found.count, &out->capacity);

@@ -6,23 +6,23 @@
 #include "llm/tokenizer.h"
 
 /* White space, to be used inside of brackets. Not \s, which in PCRE2 has one character more (U+180E). */
-#define WS "\\t-\\r\\x{85}\\p{Z}"
-#define SPACES "[" WS "]"
+#define WS             "\\t-\\r\\x{85}\\p{Z}"
+#define SPACES         "[" WS "]"
 #define NO_SPACE_AHEAD "(?![^" WS "])"
-#define LAST_SPACES SPACES "+" NO_SPACE_AHEAD "|" SPACES "+"
-#define LINES SPACES "*[\\r\\n]+"
-#define CONTRACTION "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
-#define WORD "[^\\r\\n\\p{L}\\p{N}]?\\p{L}+"
-#define SYMBOLS " ?[^" WS "\\p{L}\\p{N}]+"
+#define LAST_SPACES    SPACES "+" NO_SPACE_AHEAD "|" SPACES "+"
+#define LINES          SPACES "*[\\r\\n]+"
+#define CONTRACTION    "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+#define WORD           "[^\\r\\n\\p{L}\\p{N}]?\\p{L}+"
+#define SYMBOLS        " ?[^" WS "\\p{L}\\p{N}]+"
 
-#define GPT2 "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+|" SYMBOLS "|" LAST_SPACES
+#define GPT2   "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+|" SYMBOLS "|" LAST_SPACES
 #define LLAMA3 CONTRACTION "|" WORD "|\\p{N}{1,3}|" SYMBOLS "[\\r\\n]*|" LINES "|" LAST_SPACES
-#define QWEN2 CONTRACTION "|" WORD "|\\p{N}|" SYMBOLS "[\\r\\n]*|" LINES "|" LAST_SPACES
+#define QWEN2  CONTRACTION "|" WORD "|\\p{N}|" SYMBOLS "[\\r\\n]*|" LINES "|" LAST_SPACES
 /* Words that begin at a change from lower to upper case. */
-#define UPPER "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
-#define LOWER "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
-#define CASED(end) "[^\\r\\n\\p{L}\\p{N}]?" UPPER "*" LOWER "+" end "|[^\\r\\n\\p{L}\\p{N}]?" UPPER "+" LOWER "*" end
-#define BLOOM " ?[^(" WS "|.,!?\\x{2026}\\x{3002}\\x{FF0C}\\x{3001}\\x{964}\\x{6D4}\\x{60C})]+"
+#define UPPER         "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
+#define LOWER         "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
+#define CASED(end)    "[^\\r\\n\\p{L}\\p{N}]?" UPPER "*" LOWER "+" end "|[^\\r\\n\\p{L}\\p{N}]?" UPPER "+" LOWER "*" end
+#define BLOOM         " ?[^(" WS "|.,!?\\x{2026}\\x{3002}\\x{FF0C}\\x{3001}\\x{964}\\x{6D4}\\x{60C})]+"
 #define HAN_TO_HANGUL "[\\x{4E00}-\\x{9FA5}\\x{800}-\\x{4E00}\\x{AC00}-\\x{D7FF}]+"
 /* The letters that DeepSeek LLM counts as such. */
 #define DEEPSEEK_LETTERS                                                                                               \

@@ -17,7 +17,7 @@ mt_status mt_machine_open(mt_machine **out, const char *name, mt_error *error) {
         status = k->open(out, colon ? colon + 1 : "", error);
         if (status == MT_OK) {
             (*out)->kind = k;
-            snprintf((*out)->name, sizeof (*out)->name, "%s:%d", k->name, k->processors(*out));
+            snprintf((*out)->name, sizeof(*out)->name, "%s:%d", k->name, k->processors(*out));
         }
         if (status == MT_OK || !any) return status;
     }

@@ -22,8 +22,13 @@ typedef struct machine_kind {
 } machine_kind;
 
 /* Every machine and session struct begins with these. */
-struct mt_machine { const machine_kind *kind; char name[32]; };
-struct mt_session { const machine_kind *kind; };
+struct mt_machine {
+    const machine_kind *kind;
+    char name[32];
+};
+struct mt_session {
+    const machine_kind *kind;
+};
 
 extern const machine_kind machine_cpu, machine_cuda;
 

@@ -13,7 +13,8 @@ typedef struct machine_names {
 mt_status machine_names_make(machine_names *n, arena *memory, const mt_program *p, mt_error *error);
 /* The tensor of that name; -1, with *error filled, when there is none that can be bound. */
 int64_t machine_names_tensor(const machine_names *n, const char *name, mt_error *error);
-/* Sets a live value after checking its name and range. *changed, when not NULL, becomes true when it had another value. */
+/* Sets a live value after checking its name and range. *changed, when not NULL, becomes true when it had another value.
+ */
 mt_status machine_names_live(machine_names *n, const mt_program *p, const char *name, int32_t value, bool *changed,
                              mt_error *error);
 

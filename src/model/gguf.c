@@ -82,9 +82,12 @@ static uint64_t load(const uint8_t *p, size_t size) {
 /* The number of this kind at p. */
 static gguf_value load_number(gguf_kind kind, const uint8_t *p) {
     gguf_value v = {.kind = kind, .u = load(p, kinds[kind].size)};
-    if (kind == GGUF_I8) v.i = (int8_t)v.u;
-    else if (kind == GGUF_I16) v.i = (int16_t)v.u;
-    else if (kind == GGUF_I32) v.i = (int32_t)v.u;
+    if (kind == GGUF_I8)
+        v.i = (int8_t)v.u;
+    else if (kind == GGUF_I16)
+        v.i = (int16_t)v.u;
+    else if (kind == GGUF_I32)
+        v.i = (int32_t)v.u;
     else if (kind == GGUF_F32) {
         const uint32_t bits = (uint32_t)v.u;
         float f;
@@ -107,18 +110,32 @@ bool gguf_value_i64(const gguf_value *v, int64_t *out) {
     case GGUF_U64:
         if (v->u > INT64_MAX) return false;
         /* fall through */
-    case GGUF_U8: case GGUF_U16: case GGUF_U32: *out = (int64_t)v->u; return true;
-    case GGUF_I8: case GGUF_I16: case GGUF_I32: case GGUF_I64: *out = v->i; return true;
-    default: return false;
+    case GGUF_U8:
+    case GGUF_U16:
+    case GGUF_U32:
+        *out = (int64_t)v->u;
+        return true;
+    case GGUF_I8:
+    case GGUF_I16:
+    case GGUF_I32:
+    case GGUF_I64:
+        *out = v->i;
+        return true;
+    default:
+        return false;
     }
 }
 
 bool gguf_value_f64(const gguf_value *v, double *out) {
     int64_t n;
-    if (v->kind == GGUF_F32 || v->kind == GGUF_F64) *out = v->f;
-    else if (v->kind == GGUF_U64) *out = (double)v->u;
-    else if (gguf_value_i64(v, &n)) *out = (double)n;
-    else return false;
+    if (v->kind == GGUF_F32 || v->kind == GGUF_F64)
+        *out = v->f;
+    else if (v->kind == GGUF_U64)
+        *out = (double)v->u;
+    else if (gguf_value_i64(v, &n))
+        *out = (double)n;
+    else
+        return false;
     return true;
 }
 
@@ -153,8 +170,10 @@ const gguf_tensor *gguf_find_tensor(const gguf *g, const char *name) {
 /* What all getters do about a key that is not there: *v is then NULL, and it is an error when `found` is. */
 static mt_status look_up(const struct part *p, const char *key, const gguf_value **v, bool *found, mt_error *error) {
     *v = find(p, key);
-    if (found) *found = *v != NULL;
-    else if (!*v) return error_set(error, MT_E_FORMAT, p->name, "the key '%" SHOWN "' is missing", key);
+    if (found)
+        *found = *v != NULL;
+    else if (!*v)
+        return error_set(error, MT_E_FORMAT, p->name, "the key '%" SHOWN "' is missing", key);
     return MT_OK;
 }
 
@@ -392,10 +411,12 @@ static int64_t read_extents(struct reader *r, gguf_tensor *t) {
     for (uint64_t i = 0; i < rank && r->status == MT_OK; i++) {
         const uint64_t n = take_number(r, 8);
         if (r->status != MT_OK) break;
-        if (n == 0) FAIL(r, MT_E_FORMAT, "%s has a dimension of 0 elements", r->place);
+        if (n == 0)
+            FAIL(r, MT_E_FORMAT, "%s has a dimension of 0 elements", r->place);
         else if (n > INT64_MAX || __builtin_mul_overflow(elements, (int64_t)n, &elements))
             FAIL(r, MT_E_FORMAT, "%s has more elements than a 64-bit number can count", r->place);
-        else inner[i] = (int64_t)n;
+        else
+            inner[i] = (int64_t)n;
     }
     t->rank = RANK_LIMIT;
     while (t->rank > 1 && inner[t->rank - 1] == 1) t->rank--;
@@ -424,8 +445,10 @@ static void read_tensor(struct reader *r, gguf_tensor *t) {
              t->extent[t->rank - 1], name, t->format->block);
     } else {
         const int64_t bytes = tile_format_bytes(t->format, elements);
-        if (bytes < 0) FAIL(r, MT_E_FORMAT, "%s has more bytes than a 64-bit number can count", r->place);
-        else t->bytes = (size_t)bytes;
+        if (bytes < 0)
+            FAIL(r, MT_E_FORMAT, "%s has more bytes than a 64-bit number can count", r->place);
+        else
+            t->bytes = (size_t)bytes;
     }
 }
 
@@ -581,8 +604,10 @@ static mt_status open_mapped(gguf **out, file_map file, bool borrowed, const cha
     struct opening o = {g, error, MT_OK};
     if (!arena_protect(a, run_opening, &o))
         o.status = error_set(error, MT_E_MEMORY, name, "no memory to open the file");
-    if (o.status == MT_OK) *out = g;
-    else gguf_close(g);
+    if (o.status == MT_OK)
+        *out = g;
+    else
+        gguf_close(g);
     return o.status;
 }
 

@@ -3,8 +3,8 @@
  *     x = x + (silu(norm(x) Wgate) · norm(x) Wup) Wdown
  * GGUF's q and k weights are permuted so that rotary pairs are neighbours (2i, 2i + 1).
  *
- * Llama 3's stretched rotary frequencies come as a tensor of divisors, `rope_freqs.weight`; linear scaling divides positions. Both go into one
- * derived tensor, `rope.frequencies`. */
+ * Llama 3's stretched rotary frequencies come as a tensor of divisors, `rope_freqs.weight`; linear scaling divides
+ * positions. Both go into one derived tensor, `rope.frequencies`. */
 #include "model/model.h"
 
 #include <inttypes.h>
@@ -22,10 +22,12 @@ static mt_status make_frequencies(mt_model *m, mt_error *error) {
     gguf_string kind = {0};
     mt_status status = model_get_f64(m, "rope.freq_base", false, &base, error);
     if (status == MT_OK) status = model_get_string(m, "rope.scaling.type", false, &kind, error);
-    if (status == MT_OK) status = model_get_f64(m, "rope.scale_linear", false, &scale, error); /* the name in older files */
+    if (status == MT_OK)
+        status = model_get_f64(m, "rope.scale_linear", false, &scale, error); /* the name in older files */
     if (status == MT_OK) status = model_get_f64(m, "rope.scaling.factor", false, &scale, error);
     if (status != MT_OK) return status;
-    const bool linear = kind.length == 6 && !memcmp(kind.data, "linear", 6), none = kind.length == 4 && !memcmp(kind.data, "none", 4);
+    const bool linear = kind.length == 6 && !memcmp(kind.data, "linear", 6),
+               none = kind.length == 4 && !memcmp(kind.data, "none", 4);
     if (kind.length && !linear && !none) {
         char what[128];
         snprintf(what, sizeof what, "rope scaling of type '%.*s'", (int)min_i64((int64_t)kind.length, 64), kind.data);
@@ -33,10 +35,13 @@ static mt_status make_frequencies(mt_model *m, mt_error *error) {
     }
     if (none) scale = 1;
     if (!(base > 0) || !isfinite(base) || !(scale > 0) || !isfinite(scale))
-        return error_set(error, MT_E_FORMAT, gguf_name(m->file), "the rotary base %g or scale %g is no positive number", base, scale);
+        return error_set(error, MT_E_FORMAT, gguf_name(m->file), "the rotary base %g or scale %g is no positive number",
+                         base, scale);
     const gguf_tensor *divisors = gguf_find_tensor(m->file, "rope_freqs.weight");
-    if (divisors && (status = model_check_tensor(m, "rope_freqs.weight", false, 1, &half, error)) != MT_OK) return status;
-    if (divisors && strcmp(divisors->format->name, "f32")) return unsupported(m, "a tensor 'rope_freqs.weight' that is not f32", error);
+    if (divisors && (status = model_check_tensor(m, "rope_freqs.weight", false, 1, &half, error)) != MT_OK)
+        return status;
+    if (divisors && strcmp(divisors->format->name, "f32"))
+        return unsupported(m, "a tensor 'rope_freqs.weight' that is not f32", error);
     float *frequencies = ARENA_ARRAY(m->memory, (size_t)half, float);
     for (int64_t i = 0; i < half; i++) {
         const double divisor = divisors ? tile_format_get(divisors->format, divisors->data, i) : 1;
@@ -55,7 +60,8 @@ static const char *layer_name(char name[NAME_BYTES], int64_t layer, const char *
 
 static bool is_layer_part(const char *part) {
     static const char *const norms[] = {"attn_norm", "ffn_norm"};
-    static const char *const products[] = {"attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"};
+    static const char *const products[] = {"attn_q",   "attn_k", "attn_v",  "attn_output",
+                                           "ffn_gate", "ffn_up", "ffn_down"};
     const size_t stem = strcspn(part, ".");
     const bool is_weight = !strcmp(part + stem, ".weight"), is_bias = !strcmp(part + stem, ".bias");
     for (size_t i = 0; i < COUNT_OF(norms); i++)
@@ -65,18 +71,22 @@ static bool is_layer_part(const char *part) {
     return false;
 }
 
-/* A tensor that no step would read, or a scale that no step would apply, belongs to a variant that has no code: its answers would be wrong. */
+/* A tensor that no step would read, or a scale that no step would apply, belongs to a variant that has no code: its
+ * answers would be wrong. */
 static mt_status check_all_is_known(const mt_model *m, mt_error *error) {
-    static const char *const whole[] = {"token_embd.weight", "output_norm.weight", "output.weight", "rope_freqs.weight"};
-    static const char *const scales[] = {"attention.clamp_kqv", "attention.scale", "embedding_scale", "residual_scale", "logit_scale"};
+    static const char *const whole[] = {"token_embd.weight", "output_norm.weight", "output.weight",
+                                        "rope_freqs.weight"};
+    static const char *const scales[] = {"attention.clamp_kqv", "attention.scale", "embedding_scale", "residual_scale",
+                                         "logit_scale"};
     char what[NAME_BYTES];
     size_t count;
     const gguf_tensor *tensors = gguf_tensors(m->file, &count);
     for (size_t t = 0; t < count; t++) {
         int64_t layer = -1;
         int stem = 0;
-        bool known = sscanf(tensors[t].name, "blk.%5" SCNd64 ".%n", &layer, &stem) == 1 && stem && layer >= 0 && layer < m->info.layers &&
-                     is_layer_part(tensors[t].name + stem) && !strcmp(tensors[t].name, layer_name(what, layer, tensors[t].name + stem));
+        bool known = sscanf(tensors[t].name, "blk.%5" SCNd64 ".%n", &layer, &stem) == 1 && stem && layer >= 0 &&
+                     layer < m->info.layers && is_layer_part(tensors[t].name + stem) &&
+                     !strcmp(tensors[t].name, layer_name(what, layer, tensors[t].name + stem));
         for (size_t i = 0; i < COUNT_OF(whole); i++) known |= !strcmp(tensors[t].name, whole[i]);
         if (known) continue;
         snprintf(what, sizeof what, "a tensor '%.80s' in a model of this architecture", tensors[t].name);
@@ -110,21 +120,28 @@ static mt_status llama_open(mt_model *m, mt_error *error) {
     if (status == MT_OK) status = model_get_i64(m, "rope.dimension_count", false, &rope, error);
     if (status == MT_OK) status = model_get_i64(m, "attention.sliding_window", false, &window, error);
     if (status != MT_OK) return status;
-    if (i->layers < 1 || i->layers > 4096 || i->hidden < 1 || i->hidden > 1 << 20 || i->heads < 1 || i->heads > 65536 || i->kv_heads < 1 ||
-        i->heads % i->kv_heads || i->ffn < 1 || i->ffn > 1 << 24 || i->context < 1)
-        return error_set(error, MT_E_FORMAT, gguf_name(m->file), "the hyperparameters make no model: %lld layers, hidden %lld, %lld heads, %lld key-value heads, ffn %lld",
-                         (long long)i->layers, (long long)i->hidden, (long long)i->heads, (long long)i->kv_heads, (long long)i->ffn);
-    if (!key_length && i->hidden % i->heads) return error_set(error, MT_E_FORMAT, gguf_name(m->file), "hidden %lld is no multiple of %lld heads", (long long)i->hidden, (long long)i->heads);
+    if (i->layers < 1 || i->layers > 4096 || i->hidden < 1 || i->hidden > 1 << 20 || i->heads < 1 || i->heads > 65536 ||
+        i->kv_heads < 1 || i->heads % i->kv_heads || i->ffn < 1 || i->ffn > 1 << 24 || i->context < 1)
+        return error_set(
+            error, MT_E_FORMAT, gguf_name(m->file),
+            "the hyperparameters make no model: %lld layers, hidden %lld, %lld heads, %lld key-value heads, ffn %lld",
+            (long long)i->layers, (long long)i->hidden, (long long)i->heads, (long long)i->kv_heads, (long long)i->ffn);
+    if (!key_length && i->hidden % i->heads)
+        return error_set(error, MT_E_FORMAT, gguf_name(m->file), "hidden %lld is no multiple of %lld heads",
+                         (long long)i->hidden, (long long)i->heads);
     i->head_dim = key_length ? key_length : i->hidden / i->heads;
-    if (i->head_dim < 2 || i->head_dim > 4096 || i->head_dim % 2) return error_set(error, MT_E_FORMAT, gguf_name(m->file), "a head of %lld elements", (long long)i->head_dim);
-    if (!(m->norm_epsilon >= 0) || m->norm_epsilon > 1) return error_set(error, MT_E_FORMAT, gguf_name(m->file), "a norm epsilon of %g", m->norm_epsilon);
+    if (i->head_dim < 2 || i->head_dim > 4096 || i->head_dim % 2)
+        return error_set(error, MT_E_FORMAT, gguf_name(m->file), "a head of %lld elements", (long long)i->head_dim);
+    if (!(m->norm_epsilon >= 0) || m->norm_epsilon > 1)
+        return error_set(error, MT_E_FORMAT, gguf_name(m->file), "a norm epsilon of %g", m->norm_epsilon);
     if (experts) return unsupported(m, "a mixture of experts", error);
     if (value_length && value_length != i->head_dim) return unsupported(m, "values of another length than keys", error);
     if (rope && rope != i->head_dim) return unsupported(m, "rotary embedding of a part of each head", error);
     if (window && window < i->context) return unsupported(m, "sliding-window attention", error);
     if ((status = check_all_is_known(m, error)) != MT_OK) return status;
     const gguf_tensor *table = gguf_find_tensor(m->file, "token_embd.weight");
-    if (!table || table->rank != 2) return error_set(error, MT_E_FORMAT, gguf_name(m->file), "tensor 'token_embd.weight' is missing or no matrix");
+    if (!table || table->rank != 2)
+        return error_set(error, MT_E_FORMAT, gguf_name(m->file), "tensor 'token_embd.weight' is missing or no matrix");
     i->vocab = table->extent[0];
     m->output = gguf_find_tensor(m->file, "output.weight") ? "output.weight" : "token_embd.weight";
     i->step_bytes = i->weight_bytes - (strcmp(m->output, "token_embd.weight") ? table->bytes : 0);
@@ -151,17 +168,22 @@ static mt_tensor weight(builder *b, const char *name, bool optional, int rank, c
     return t;
 }
 
-static mt_tensor layer_weight(builder *b, int64_t layer, const char *part, bool optional, int rank, int64_t rows, int64_t columns) {
+static mt_tensor layer_weight(builder *b, int64_t layer, const char *part, bool optional, int rank, int64_t rows,
+                              int64_t columns) {
     char name[NAME_BYTES];
-    return weight(b, layer_name(name, layer, part), optional, rank, rank == 2 ? (int64_t[]){rows, columns} : (int64_t[]){rows});
+    return weight(b, layer_name(name, layer, part), optional, rank,
+                  rank == 2 ? (int64_t[]){rows, columns} : (int64_t[]){rows});
 }
 
 /* Appends a node with one output, which is returned. */
-static mt_tensor node(builder *b, const char *program, int64_t layer, const char *part, const mt_operand *operands, size_t count) {
+static mt_tensor node(builder *b, const char *program, int64_t layer, const char *part, const mt_operand *operands,
+                      size_t count) {
     mt_tensor out = -1;
     char name[NAME_BYTES];
-    if (layer >= 0) layer_name(name, layer, part);
-    else snprintf(name, sizeof name, "%s", part);
+    if (layer >= 0)
+        layer_name(name, layer, part);
+    else
+        snprintf(name, sizeof name, "%s", part);
     if (b->status == MT_OK) b->status = mt_graph_node(b->g, NULL, program, name, operands, count, &out, b->error);
     return out;
 }
@@ -175,18 +197,22 @@ static mt_tensor reshape(builder *b, mt_tensor t, int rank, const int64_t *exten
 }
 
 static mt_tensor norm(builder *b, int64_t layer, const char *part, mt_tensor x) {
-    const mt_tensor g = layer >= 0 ? layer_weight(b, layer, part, false, 1, b->i->hidden, 0) : weight(b, part, false, 1, &b->i->hidden);
-    return NODE(b, "rmsnorm", layer, part, MT_OPERAND("x", x), MT_OPERAND("g", g), MT_OPERAND_FLOAT("eps", (float)b->m->norm_epsilon));
+    const mt_tensor g =
+        layer >= 0 ? layer_weight(b, layer, part, false, 1, b->i->hidden, 0) : weight(b, part, false, 1, &b->i->hidden);
+    return NODE(b, "rmsnorm", layer, part, MT_OPERAND("x", x), MT_OPERAND("g", g),
+                MT_OPERAND_FLOAT("eps", (float)b->m->norm_epsilon));
 }
 
 /* x · wᵀ (+ bias) as heads [rows, heads, head_dim] (heads > 0) or as rows. */
-static mt_tensor project(builder *b, int64_t layer, const char *part, mt_tensor x, int64_t rows, int64_t columns, int64_t heads) {
+static mt_tensor project(builder *b, int64_t layer, const char *part, mt_tensor x, int64_t rows, int64_t columns,
+                         int64_t heads) {
     char name[NAME_BYTES];
     snprintf(name, sizeof name, "%s.weight", part);
     const mt_tensor w = layer_weight(b, layer, name, false, 2, rows, columns);
     snprintf(name, sizeof name, "%s.bias", part);
     const mt_tensor bias = layer_weight(b, layer, name, true, 1, rows, 0);
-    mt_tensor y = NODE(b, "linear", layer, part, MT_OPERAND("x", x), MT_OPERAND("w", w), MT_OPERAND_TYPE("P", b->products));
+    mt_tensor y =
+        NODE(b, "linear", layer, part, MT_OPERAND("x", x), MT_OPERAND("w", w), MT_OPERAND_TYPE("P", b->products));
     if (bias >= 0) y = NODE(b, "bias", layer, name, MT_OPERAND("x", y), MT_OPERAND("b", bias));
     return heads ? reshape(b, y, 3, (int64_t[]){b->rows, heads, b->i->head_dim}) : y;
 }
@@ -211,9 +237,11 @@ static mt_tensor attention(builder *b, const mt_step *step, int64_t layer, mt_te
     q = NODE(b, "rope", layer, "rope_q", MT_OPERAND("x", q), MT_OPERAND("angles", b->angles));
     k = NODE(b, "rope", layer, "rope_k", MT_OPERAND("x", k), MT_OPERAND("angles", b->angles));
     NODE(b, "append", layer, "append_k", MT_OPERAND("x", k), MT_OPERAND_LIVE("pos", b->pos), MT_OPERAND("cache", keys));
-    NODE(b, "append", layer, "append_v", MT_OPERAND("x", v), MT_OPERAND_LIVE("pos", b->pos), MT_OPERAND("cache", values));
-    const mt_tensor y = NODE(b, "attention", layer, "attention", MT_OPERAND("q", q), MT_OPERAND("kc", keys), MT_OPERAND("vc", values),
-                             MT_OPERAND_LIVE("pos", b->pos), MT_OPERAND_FLOAT("scale", (float)(1 / sqrt((double)i->head_dim))));
+    NODE(b, "append", layer, "append_v", MT_OPERAND("x", v), MT_OPERAND_LIVE("pos", b->pos),
+         MT_OPERAND("cache", values));
+    const mt_tensor y =
+        NODE(b, "attention", layer, "attention", MT_OPERAND("q", q), MT_OPERAND("kc", keys), MT_OPERAND("vc", values),
+             MT_OPERAND_LIVE("pos", b->pos), MT_OPERAND_FLOAT("scale", (float)(1 / sqrt((double)i->head_dim))));
     const mt_tensor rows = reshape(b, y, 2, (int64_t[]){b->rows, i->heads * i->head_dim});
     const mt_tensor o = project(b, layer, "attn_output", rows, i->hidden, i->heads * i->head_dim, 0);
     return NODE(b, "add", layer, "attn_add", MT_OPERAND("a", o), MT_OPERAND("b", x));
@@ -229,7 +257,13 @@ static mt_tensor feed_forward(builder *b, int64_t layer, mt_tensor x) {
 }
 
 static mt_status llama_graph(const mt_model *m, const mt_step *step, mt_graph *g, mt_error *error) {
-    builder b = {.m = m, .g = g, .i = &m->info, .rows = step->rows, .products = step->products ? step->products : "f32", .error = error, .status = MT_OK};
+    builder b = {.m = m,
+                 .g = g,
+                 .i = &m->info,
+                 .rows = step->rows,
+                 .products = step->products ? step->products : "f32",
+                 .error = error,
+                 .status = MT_OK};
     const mt_model_info *i = b.i;
     const int64_t rows[1] = {step->rows}, half[1] = {i->head_dim / 2};
     mt_tensor ids, frequencies, x, logits = -1;
@@ -238,21 +272,30 @@ static mt_status llama_graph(const mt_model *m, const mt_step *step, mt_graph *g
     if (b.status == MT_OK && step->rows > 1) b.status = mt_graph_live(g, "rows", 1, step->rows, &live, error);
     if (b.status == MT_OK) b.status = mt_graph_tensor(g, MT_INPUT, "ids", "i32", 1, rows, &ids, error);
     if (b.status == MT_OK && live >= 0) b.status = mt_graph_live_extent(g, ids, 0, live, error);
-    if (b.status == MT_OK) b.status = mt_graph_tensor(g, MT_WEIGHT, "rope.frequencies", "f32", 1, half, &frequencies, error);
-    if (b.status == MT_OK) b.status = mt_graph_tensor(g, MT_TEMP, NULL, "f32", 3, (int64_t[]){step->rows, half[0], 2}, &b.angles, error);
+    if (b.status == MT_OK)
+        b.status = mt_graph_tensor(g, MT_WEIGHT, "rope.frequencies", "f32", 1, half, &frequencies, error);
+    if (b.status == MT_OK)
+        b.status = mt_graph_tensor(g, MT_TEMP, NULL, "f32", 3, (int64_t[]){step->rows, half[0], 2}, &b.angles, error);
     if (b.status == MT_OK && live >= 0) b.status = mt_graph_live_extent(g, b.angles, 0, live, error);
     if (b.status != MT_OK) return b.status;
-    NODE(&b, "rope_table", -1, "rope_table", MT_OPERAND("freq", frequencies), MT_OPERAND_LIVE("pos", b.pos), MT_OPERAND("angles", b.angles));
+    NODE(&b, "rope_table", -1, "rope_table", MT_OPERAND("freq", frequencies), MT_OPERAND_LIVE("pos", b.pos),
+         MT_OPERAND("angles", b.angles));
     const mt_tensor table = weight(&b, "token_embd.weight", false, 2, (int64_t[]){i->vocab, i->hidden});
-    x = NODE(&b, "embed", -1, "token_embd", MT_OPERAND("ids", ids), MT_OPERAND("w", table), MT_OPERAND_TYPE("T", "f32"));
+    x = NODE(&b, "embed", -1, "token_embd", MT_OPERAND("ids", ids), MT_OPERAND("w", table),
+             MT_OPERAND_TYPE("T", "f32"));
     for (int64_t layer = 0; layer < i->layers; layer++) x = feed_forward(&b, layer, attention(&b, step, layer, x));
     const bool all = step->all_logits || step->rows == 1;
     if (!all) x = NODE(&b, "last_row", -1, "last_row", MT_OPERAND("x", x));
-    const mt_tensor w = strcmp(m->output, "token_embd.weight") ? weight(&b, m->output, false, 2, (int64_t[]){i->vocab, i->hidden}) : table;
-    if (b.status == MT_OK) b.status = mt_graph_tensor(g, MT_OUTPUT, "logits", "f32", 2, (int64_t[]){all ? step->rows : 1, i->vocab}, &logits, error);
+    const mt_tensor w = strcmp(m->output, "token_embd.weight")
+                            ? weight(&b, m->output, false, 2, (int64_t[]){i->vocab, i->hidden})
+                            : table;
+    if (b.status == MT_OK)
+        b.status = mt_graph_tensor(g, MT_OUTPUT, "logits", "f32", 2, (int64_t[]){all ? step->rows : 1, i->vocab},
+                                   &logits, error);
     if (b.status == MT_OK && all && live >= 0) b.status = mt_graph_live_extent(g, logits, 0, live, error);
     const mt_tensor t = norm(&b, -1, "output_norm.weight", x);
-    NODE(&b, "linear", -1, "output", MT_OPERAND("x", t), MT_OPERAND("w", w), MT_OPERAND("y", logits), MT_OPERAND_TYPE("P", b.products));
+    NODE(&b, "linear", -1, "output", MT_OPERAND("x", t), MT_OPERAND("w", w), MT_OPERAND("y", logits),
+         MT_OPERAND_TYPE("P", b.products));
     return b.status;
 }
 

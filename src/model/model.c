@@ -43,7 +43,11 @@ mt_status model_get_string(const mt_model *m, const char *name, bool required, g
 
 static const char *copy_string(arena *a, gguf_string s) { return arena_string(a, s.data, s.length); }
 
-struct open_call { mt_model *m; mt_error *error; mt_status status; };
+struct open_call {
+    mt_model *m;
+    mt_error *error;
+    mt_status status;
+};
 
 static void open_body(void *context) {
     struct open_call *c = context;
@@ -52,10 +56,12 @@ static void open_body(void *context) {
     bool found;
     if ((c->status = gguf_get_string(m->file, "general.architecture", &architecture, NULL, c->error)) != MT_OK) return;
     for (size_t i = 0; i < COUNT_OF(architectures); i++)
-        if (strlen(architectures[i]->name) == architecture.length && !memcmp(architectures[i]->name, architecture.data, architecture.length))
+        if (strlen(architectures[i]->name) == architecture.length &&
+            !memcmp(architectures[i]->name, architecture.data, architecture.length))
             m->architecture = architectures[i];
     if (!m->architecture) {
-        c->status = error_set(c->error, MT_E_UNSUPPORTED, gguf_name(m->file), "architecture '%.*s' has no code yet; this version runs 'llama'",
+        c->status = error_set(c->error, MT_E_UNSUPPORTED, gguf_name(m->file),
+                              "architecture '%.*s' has no code yet; this version runs 'llama'",
                               (int)min_i64((int64_t)architecture.length, 64), architecture.data);
         return;
     }
@@ -85,9 +91,12 @@ mt_status mt_model_open(mt_model **out, const char *path, mt_error *error) {
     m->memory = memory;
     m->tokenizer = tokenizer;
     struct open_call call = {m, error, gguf_open(&m->file, path, error)};
-    if (call.status == MT_OK && !arena_protect(memory, open_body, &call)) call.status = error_set(error, MT_E_MEMORY, path, "no memory for a model");
-    if (call.status == MT_OK) *out = m;
-    else mt_model_close(m);
+    if (call.status == MT_OK && !arena_protect(memory, open_body, &call))
+        call.status = error_set(error, MT_E_MEMORY, path, "no memory for a model");
+    if (call.status == MT_OK)
+        *out = m;
+    else
+        mt_model_close(m);
     return call.status;
 }
 
@@ -105,10 +114,12 @@ void mt_model_get_info(const mt_model *m, mt_model_info *out) { *out = m->info; 
 
 static void describe(int rank, const int64_t *extent, char out[128]) {
     size_t used = 0;
-    for (int d = 0; d < rank && used < 100; d++) used += (size_t)snprintf(out + used, 128 - used, d ? ", %" PRId64 : "%" PRId64, extent[d]);
+    for (int d = 0; d < rank && used < 100; d++)
+        used += (size_t)snprintf(out + used, 128 - used, d ? ", %" PRId64 : "%" PRId64, extent[d]);
 }
 
-mt_status model_check_tensor(const mt_model *m, const char *name, bool optional, int rank, const int64_t *extent, mt_error *error) {
+mt_status model_check_tensor(const mt_model *m, const char *name, bool optional, int rank, const int64_t *extent,
+                             mt_error *error) {
     const gguf_tensor *t = gguf_find_tensor(m->file, name);
     if (!t && optional) return MT_OK;
     if (!t) return error_set(error, MT_E_FORMAT, gguf_name(m->file), "tensor '%s' is missing", name);
@@ -118,7 +129,8 @@ mt_status model_check_tensor(const mt_model *m, const char *name, bool optional,
     char have[128], want[128];
     describe(t->rank, t->extent, have);
     describe(rank, extent, want);
-    return error_set(error, MT_E_FORMAT, gguf_name(m->file), "tensor '%s' is [%s]; the metadata asks for [%s]", name, have, want);
+    return error_set(error, MT_E_FORMAT, gguf_name(m->file), "tensor '%s' is [%s]; the metadata asks for [%s]", name,
+                     have, want);
 }
 
 mt_status model_weight(const mt_model *m, mt_graph *g, const char *name, bool optional, int rank, const int64_t *extent,
@@ -132,14 +144,19 @@ mt_status model_weight(const mt_model *m, mt_graph *g, const char *name, bool op
 
 mt_status mt_model_graph(const mt_model *m, const mt_step *step, mt_graph **out, mt_error *error) {
     *out = NULL;
-    if (step->rows < 1 || step->rows > 65536) return error_set(error, MT_E_ARGUMENT, NULL, "a step takes 1 to 65536 rows, not %d", step->rows);
-    if (step->context < step->rows) return error_set(error, MT_E_ARGUMENT, NULL, "a context of %d positions has no room for %d rows", step->context, step->rows);
+    if (step->rows < 1 || step->rows > 65536)
+        return error_set(error, MT_E_ARGUMENT, NULL, "a step takes 1 to 65536 rows, not %d", step->rows);
+    if (step->context < step->rows)
+        return error_set(error, MT_E_ARGUMENT, NULL, "a context of %d positions has no room for %d rows", step->context,
+                         step->rows);
     mt_graph *g;
     mt_status status = mt_graph_create(&g, error);
     if (status != MT_OK) return status;
     status = m->architecture->graph(m, step, g, error);
-    if (status == MT_OK) *out = g;
-    else mt_graph_destroy(g);
+    if (status == MT_OK)
+        *out = g;
+    else
+        mt_graph_destroy(g);
     return status;
 }
 
@@ -154,12 +171,17 @@ mt_status mt_model_bind(const mt_model *m, const mt_program *p, mt_session *s, m
         if (t) data = t->data, bytes = t->bytes;
         for (size_t d = 0; d < m->derived_count && !data; d++)
             if (!strcmp(m->derived[d].name, info.name)) data = m->derived[d].data, bytes = m->derived[d].bytes;
-        if (!data) status = error_set(error, MT_E_ARGUMENT, info.name, "the model has no tensor of this name: is the program another model's?");
+        if (!data)
+            status = error_set(error, MT_E_ARGUMENT, info.name,
+                               "the model has no tensor of this name: is the program another model's?");
         else if (t && strcmp(t->format->name, info.type))
-            status = error_set(error, MT_E_ARGUMENT, info.name, "the program was compiled for %s; the model has %s", info.type, t->format->name);
+            status = error_set(error, MT_E_ARGUMENT, info.name, "the program was compiled for %s; the model has %s",
+                               info.type, t->format->name);
         else if (bytes != info.bytes)
-            status = error_set(error, MT_E_ARGUMENT, info.name, "the program wants %zu bytes; the model has %zu", info.bytes, bytes);
-        else status = mt_session_bind_weight(s, info.name, data, bytes, error);
+            status = error_set(error, MT_E_ARGUMENT, info.name, "the program wants %zu bytes; the model has %zu",
+                               info.bytes, bytes);
+        else
+            status = mt_session_bind_weight(s, info.name, data, bytes, error);
     }
     return status;
 }
@@ -175,19 +197,30 @@ static void print_value(const gguf_value *v, text *out) {
         text_string(out, "\"");
         for (size_t i = 0; i < shown; i++) {
             const unsigned char c = (unsigned char)v->string.data[i];
-            if (c == '\n') text_string(out, "\\n");
-            else if (c < 0x20 || c == 0x7f) text_printf(out, "\\x%02x", c);
-            else text_append(out, &c, 1);
+            if (c == '\n')
+                text_string(out, "\\n");
+            else if (c < 0x20 || c == 0x7f)
+                text_printf(out, "\\x%02x", c);
+            else
+                text_append(out, &c, 1);
         }
         text_string(out, shown < v->string.length ? "\"..." : "\"");
         break;
     }
-    case GGUF_ARRAY: text_printf(out, "%" PRIu64 " x %s", v->array.count, gguf_kind_name(v->array.kind)); break;
-    case GGUF_BOOL: text_string(out, v->u ? "true" : "false"); break;
-    case GGUF_U64: text_printf(out, "%" PRIu64, v->u); break;
+    case GGUF_ARRAY:
+        text_printf(out, "%" PRIu64 " x %s", v->array.count, gguf_kind_name(v->array.kind));
+        break;
+    case GGUF_BOOL:
+        text_string(out, v->u ? "true" : "false");
+        break;
+    case GGUF_U64:
+        text_printf(out, "%" PRIu64, v->u);
+        break;
     default:
-        if (gguf_value_i64(v, &integer)) text_printf(out, "%" PRId64, integer);
-        else if (gguf_value_f64(v, &number)) text_printf(out, "%g", number);
+        if (gguf_value_i64(v, &integer))
+            text_printf(out, "%" PRId64, integer);
+        else if (gguf_value_f64(v, &number))
+            text_printf(out, "%g", number);
     }
 }
 
@@ -195,14 +228,16 @@ char *mt_model_text(const mt_model *m) {
     text out = {0};
     size_t count;
     const gguf_entry *entries = gguf_entries(m->file, &count);
-    text_printf(&out, "GGUF version %u, %u file%s\n", gguf_version(m->file), gguf_part_count(m->file), gguf_part_count(m->file) == 1 ? "" : "s");
+    text_printf(&out, "GGUF version %u, %u file%s\n", gguf_version(m->file), gguf_part_count(m->file),
+                gguf_part_count(m->file) == 1 ? "" : "s");
     for (size_t i = 0; i < count; i++) {
         text_printf(&out, "%s = ", entries[i].key);
         print_value(&entries[i].value, &out);
         text_string(&out, "\n");
     }
     const gguf_tensor *tensors = gguf_tensors(m->file, &count);
-    text_printf(&out, "%zu tensors, %.1f million parameters, %zu bytes\n", count, m->info.parameters / 1e6, m->info.weight_bytes);
+    text_printf(&out, "%zu tensors, %.1f million parameters, %zu bytes\n", count, m->info.parameters / 1e6,
+                m->info.weight_bytes);
     for (size_t i = 0; i < count; i++) {
         char extents[128];
         describe(tensors[i].rank, tensors[i].extent, extents);
@@ -224,7 +259,13 @@ static void read_strings(arena *a, const gguf_value *array, const tokenizer_text
     *out = strings;
 }
 
-struct tokenizer_call { const mt_model *m; arena *memory; mt_tokenizer *out; mt_error *error; mt_status status; };
+struct tokenizer_call {
+    const mt_model *m;
+    arena *memory;
+    mt_tokenizer *out;
+    mt_error *error;
+    mt_status status;
+};
 
 static void tokenizer_body(void *context) {
     struct tokenizer_call *c = context;
@@ -236,15 +277,19 @@ static void tokenizer_body(void *context) {
     if ((c->status = gguf_get_string(f, "tokenizer.ggml.model", &model, NULL, c->error)) != MT_OK) return;
     if ((c->status = gguf_get_string(f, "tokenizer.ggml.pre", &pre, &found, c->error)) != MT_OK) return;
     if ((c->status = gguf_get_array(f, "tokenizer.ggml.tokens", GGUF_STRING, &tokens, NULL, c->error)) != MT_OK) return;
-    if ((c->status = gguf_get_array(f, "tokenizer.ggml.token_type", GGUF_NONE, &types, &found, c->error)) != MT_OK) return;
-    if ((c->status = gguf_get_array(f, "tokenizer.ggml.merges", GGUF_STRING, &merges, &found, c->error)) != MT_OK) return;
+    if ((c->status = gguf_get_array(f, "tokenizer.ggml.token_type", GGUF_NONE, &types, &found, c->error)) != MT_OK)
+        return;
+    if ((c->status = gguf_get_array(f, "tokenizer.ggml.merges", GGUF_STRING, &merges, &found, c->error)) != MT_OK)
+        return;
     config.model = view(model);
     config.pre = view(pre);
     read_strings(c->memory, tokens, &config.tokens, &config.token_count);
     if (merges) read_strings(c->memory, merges, &config.merges, &config.merge_count);
     if (types) {
         if (types->array.count != config.token_count) {
-            c->status = error_set(c->error, MT_E_FORMAT, gguf_name(f), "the file has %zu tokens and %" PRIu64 " token types", config.token_count, types->array.count);
+            c->status =
+                error_set(c->error, MT_E_FORMAT, gguf_name(f), "the file has %zu tokens and %" PRIu64 " token types",
+                          config.token_count, types->array.count);
             return;
         }
         int32_t *list = ARENA_ARRAY(c->memory, config.token_count, int32_t);
@@ -256,8 +301,14 @@ static void tokenizer_body(void *context) {
         }
         config.types = list;
     }
-    const struct { const char *key; int64_t *out; } ids[] = {{"tokenizer.ggml.bos_token_id", &config.bos}, {"tokenizer.ggml.eos_token_id", &config.eos},
-        {"tokenizer.ggml.eot_token_id", &config.eot}, {"tokenizer.ggml.eom_token_id", &config.eom}, {"tokenizer.ggml.unknown_token_id", &config.unknown}};
+    const struct {
+        const char *key;
+        int64_t *out;
+    } ids[] = {{"tokenizer.ggml.bos_token_id", &config.bos},
+               {"tokenizer.ggml.eos_token_id", &config.eos},
+               {"tokenizer.ggml.eot_token_id", &config.eot},
+               {"tokenizer.ggml.eom_token_id", &config.eom},
+               {"tokenizer.ggml.unknown_token_id", &config.unknown}};
     for (size_t i = 0; i < COUNT_OF(ids); i++)
         if ((c->status = gguf_get_i64(f, ids[i].key, ids[i].out, &found, c->error)) != MT_OK) return;
     bool flag;
@@ -265,7 +316,9 @@ static void tokenizer_body(void *context) {
     if (found) config.add_bos = flag;
     if ((c->status = gguf_get_bool(f, "tokenizer.ggml.add_eos_token", &flag, &found, c->error)) != MT_OK) return;
     if (found) config.add_eos = flag;
-    if ((c->status = gguf_get_bool(f, "tokenizer.ggml.add_space_prefix", &config.add_space_prefix, &found, c->error)) != MT_OK) return;
+    if ((c->status = gguf_get_bool(f, "tokenizer.ggml.add_space_prefix", &config.add_space_prefix, &found, c->error)) !=
+        MT_OK)
+        return;
     c->status = tokenizer_new(&c->out, &config, c->error);
 }
 
@@ -274,7 +327,8 @@ mt_status mt_model_tokenizer(const mt_model *m, mt_tokenizer **out, mt_error *er
     pthread_mutex_lock(&m->tokenizer->lock);
     if (!m->tokenizer->made) {
         call.memory = arena_new();
-        if (!call.memory || !arena_protect(call.memory, tokenizer_body, &call)) call.status = error_set(error, MT_E_MEMORY, NULL, "no memory for the vocabulary");
+        if (!call.memory || !arena_protect(call.memory, tokenizer_body, &call))
+            call.status = error_set(error, MT_E_MEMORY, NULL, "no memory for the vocabulary");
         arena_free(call.memory);
         m->tokenizer->made = call.out;
     }
@@ -289,6 +343,7 @@ mt_status mt_model_template(const mt_model *m, mt_template **out, mt_error *erro
     *out = NULL;
     const mt_status status = gguf_get_string(m->file, "tokenizer.chat_template", &source, &found, error);
     if (status != MT_OK) return status;
-    if (!found) return error_set(error, MT_E_ARGUMENT, gguf_name(m->file), "the model has no chat template: give it raw text");
+    if (!found)
+        return error_set(error, MT_E_ARGUMENT, gguf_name(m->file), "the model has no chat template: give it raw text");
     return mt_template_new(out, source.data, source.length, error);
 }

@@ -1,5 +1,5 @@
-/* A model: an open file, what its metadata says, and the tensors that the file does not have but its graph needs. An architecture is one
- * file here and one row in the table of model.c. */
+/* A model: an open file, what its metadata says, and the tensors that the file does not have but its graph needs. An
+ * architecture is one file here and one row in the table of model.c. */
 #ifndef MODEL_MODEL_H
 #define MODEL_MODEL_H
 
@@ -34,7 +34,7 @@ struct mt_model {
     const model_architecture *architecture;
     mt_model_info info;
     double norm_epsilon;
-    const char *output;            /* the tensor of the output layer: its own, or the embedding table */
+    const char *output; /* the tensor of the output layer: its own, or the embedding table */
     model_derived *derived;
     size_t derived_count, derived_capacity;
     model_tokenizer *tokenizer;
@@ -45,10 +45,11 @@ mt_status model_get_i64(const mt_model *m, const char *name, bool required, int6
 mt_status model_get_f64(const mt_model *m, const char *name, bool required, double *out, mt_error *error);
 mt_status model_get_string(const mt_model *m, const char *name, bool required, gguf_string *out, mt_error *error);
 
-/* Adds the file's tensor as a weight of the graph, checking its shape. rank 0: the tensor may be absent, and *out is then -1: pass
- * `optional`. */
+/* Adds the file's tensor as a weight of the graph, checking its shape. rank 0: the tensor may be absent, and *out is
+ * then -1: pass `optional`. */
 mt_status model_weight(const mt_model *m, mt_graph *g, const char *name, bool optional, int rank, const int64_t *extent,
                        mt_tensor *out, mt_error *error);
-mt_status model_check_tensor(const mt_model *m, const char *name, bool optional, int rank, const int64_t *extent, mt_error *error);
+mt_status model_check_tensor(const mt_model *m, const char *name, bool optional, int rank, const int64_t *extent,
+                             mt_error *error);
 
 #endif

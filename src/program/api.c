@@ -15,10 +15,14 @@ mt_status mt_program_load(mt_program **out, const char *path, mt_error *error) {
     file_map file;
     mt_status status = file_map_open(&file, path, error);
     if (status != MT_OK) return status;
-    if (!file.size) status = error_set(error, MT_E_FORMAT, path, "the file is empty");
-    else status = program_open_memory(out, file.data, file.size, path, error);
-    if (status == MT_OK) (*out)->map = file;
-    else file_map_close(&file);
+    if (!file.size)
+        status = error_set(error, MT_E_FORMAT, path, "the file is empty");
+    else
+        status = program_open_memory(out, file.data, file.size, path, error);
+    if (status == MT_OK)
+        (*out)->map = file;
+    else
+        file_map_close(&file);
     return status;
 }
 
@@ -26,8 +30,10 @@ mt_status mt_program_load(mt_program **out, const char *path, mt_error *error) {
 static mt_status give(text *t, char **out, mt_status status, mt_error *error) {
     if (status == MT_OK) text_append(t, "", 0); /* an empty text is "", not NULL */
     if (status == MT_OK && t->failed) status = error_set(error, MT_E_MEMORY, NULL, "no memory for a text");
-    if (status == MT_OK) *out = t->data;
-    else text_free(t);
+    if (status == MT_OK)
+        *out = t->data;
+    else
+        text_free(t);
     return status;
 }
 

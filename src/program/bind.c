@@ -60,8 +60,10 @@ mt_status program_bind_ops(const mt_program *p, arena *a, const tile_op ***out, 
         int64_t file = map_get(&parsed, key, sizeof o->text);
         if (file < 0) {
             status = tile_parse(&files[i], program_string(p, o->path), source, strlen(source), NULL, error);
-            if (status != MT_OK) files[i] = NULL;
-            else if (!map_put(a, &parsed, key, sizeof o->text, file = (int64_t)i)) status = out_of_memory(error);
+            if (status != MT_OK)
+                files[i] = NULL;
+            else if (!map_put(a, &parsed, key, sizeof o->text, file = (int64_t)i))
+                status = out_of_memory(error);
         }
         if (status == MT_OK) status = bind_op(p, a, files[file], o, &ops[i], error);
     }
@@ -85,7 +87,8 @@ static mt_status bind_format(const mt_program *p, arena *a, const program_tensor
     const tile_format *found = find_format(file, name);
     tile_format *copy = ARENA_NEW(a, tile_format);
     tile_format_body *body = ARENA_NEW(a, tile_format_body);
-    if (!copy || !body) status = out_of_memory(error);
+    if (!copy || !body)
+        status = out_of_memory(error);
     else if (!found || !found->body || tile_file_format_count(file) != 1)
         status = error_set(error, MT_E_FORMAT, name, "the text of format '%s' does not declare it", name);
     else {
@@ -135,9 +138,12 @@ static mt_status bind_tensors(const mt_program *p, arena *a, program_binding *b,
                        "the key is both fields");
         const int64_t before = map_get(&known, (const char *)&t->format, 8);
         mt_status status = MT_OK;
-        if (before >= 0) b->formats[i] = b->formats[before];
-        else if (!map_put(a, &known, (const char *)&t->format, 8, (int64_t)i)) status = out_of_memory(error);
-        else status = bind_format(p, a, t, &b->formats[i], error);
+        if (before >= 0)
+            b->formats[i] = b->formats[before];
+        else if (!map_put(a, &known, (const char *)&t->format, 8, (int64_t)i))
+            status = out_of_memory(error);
+        else
+            status = bind_format(p, a, t, &b->formats[i], error);
         if (status == MT_OK) status = check_tensor(p, t, b->formats[i], error);
         if (status != MT_OK) return status;
     }
@@ -162,8 +168,10 @@ mt_status program_instance(const mt_program *p, const tile_op *op, const program
         const tile_param *param = &op->params[k];
         const int at = param->ordinal;
         if (param->kind == TILE_PARAM_ARG) {
-            if (param->type->scalar.kind == TILE_FLOAT) memcpy(&out->arg[at].f, &n->arg[at], sizeof out->arg[at].f);
-            else out->arg[at].i = n->arg[at];
+            if (param->type->scalar.kind == TILE_FLOAT)
+                memcpy(&out->arg[at].f, &n->arg[at], sizeof out->arg[at].f);
+            else
+                out->arg[at].i = n->arg[at];
         } else if (param->kind == TILE_PARAM_LIVE) {
             if (n->live[at] >= p->lives_count)
                 return error_set(error, MT_E_FORMAT, op->name, "'%s' of '%s' has no live value", param->name, op->name);

@@ -22,7 +22,7 @@
 typedef struct layer_pair {
     program_layer *later, *earlier;
     int64_t first, last;
-    bool own;                   /* both are of this node */
+    bool own; /* both are of this node */
 } layer_pair;
 
 typedef struct checker {
@@ -31,17 +31,20 @@ typedef struct checker {
     arena *memory;
     program_binding binding;
     program_order *order;
-    program_space *spaces;      /* 0: the slots; 1 + tensor: a bound tensor */
-    uint32_t *last_node;        /* by tensor: the last node that has it as an operand */
-    uint64_t *seen; size_t seen_words; /* bits: grid points of the node */
+    program_space *spaces; /* 0: the slots; 1 + tensor: a bound tensor */
+    uint32_t *last_node;   /* by tensor: the last node that has it as an operand */
+    uint64_t *seen;
+    size_t seen_words; /* bits: grid points of the node */
 
     /* the node that is being checked */
     tile_instance instance;
     int64_t grid[TILE_AXES];
-    bool in_grid_order;         /* numbers ascend with the grid, first axis slowest */
+    bool in_grid_order;                    /* numbers ascend with the grid, first axis slowest */
     program_layer *layers[TILE_PARAMS][2]; /* by tensor ordinal and direction */
-    program_layer *active[2 * TILE_PARAMS]; int active_count; /* those there are */
-    layer_pair *pairs; size_t pair_count, pair_capacity;
+    program_layer *active[2 * TILE_PARAMS];
+    int active_count; /* those there are */
+    layer_pair *pairs;
+    size_t pair_count, pair_capacity;
 } checker;
 
 static mt_status out_of_memory(checker *c) {
@@ -219,7 +222,7 @@ static void add_volume(program_layer *l, const program_region *r, uint32_t met, 
         volume *= r->high[k] - r->low[k];
         if (r->live[k] >= 0) l->fills = false; /* where it is differs from run to run */
     }
-    if (met != equal) l->fills = false; /* regions overlap otherwise */
+    if (met != equal) l->fills = false;        /* regions overlap otherwise */
     if (!met && l->fills) l->volume += volume; /* disjoint so far: the sum is at most the tensor */
 }
 

@@ -300,8 +300,10 @@ mt_status program_decode(mt_program **out, const void *data, size_t size, const 
     mt_status status = read_header(&r, data, size);
     if (status == MT_OK) status = read_sections(&r, p, data);
     if (status == MT_OK) status = read_tables(&r);
-    if (status == MT_OK) *out = p;
-    else free(p);
+    if (status == MT_OK)
+        *out = p;
+    else
+        free(p);
     return status;
 }
 

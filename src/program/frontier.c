@@ -96,16 +96,20 @@ bool program_layer_build(program_layer *l, const mt_program *p, program_order *o
     if (!(l->hulls = malloc(total * sizeof *l->hulls))) return false;
     for (uint32_t i = 0; i < l->count; i++) {
         const program_hull leaf = leaf_hull(l, p, o, l->order[i]);
-        if (i % FANOUT) join_hulls(&l->hulls[i / FANOUT], &leaf);
-        else l->hulls[i / FANOUT] = leaf;
+        if (i % FANOUT)
+            join_hulls(&l->hulls[i / FANOUT], &leaf);
+        else
+            l->hulls[i / FANOUT] = leaf;
     }
     for (uint32_t level = 1; level < l->levels; level++) {
         const program_hull *below = &l->hulls[l->level_begin[level - 1]];
         const uint32_t count = l->level_begin[level] - l->level_begin[level - 1];
         for (uint32_t i = 0; i < count; i++) {
             program_hull *h = &l->hulls[l->level_begin[level] + i / FANOUT];
-            if (i % FANOUT) join_hulls(h, &below[i]);
-            else *h = below[i];
+            if (i % FANOUT)
+                join_hulls(h, &below[i]);
+            else
+                *h = below[i];
         }
     }
     return true;
@@ -181,8 +185,10 @@ size_t program_space_find(const program_space *s, int64_t first) {
     size_t low = 0, high = s->count;
     while (low < high) {
         const size_t middle = low + (high - low) / 2;
-        if (s->segments[middle].last > first) high = middle;
-        else low = middle + 1;
+        if (s->segments[middle].last > first)
+            high = middle;
+        else
+            low = middle + 1;
     }
     return low;
 }
@@ -250,8 +256,10 @@ void program_space_cover_hull(program_space *s, program_order *o, const program_
         program_segment *g = &s->segments[i];
         uint32_t kept = 0;
         for (uint32_t k = 0; k < g->count; k++) {
-            if (inside(program_layer_hull(g->layers[k]), hull)) program_layer_release(g->layers[k], o);
-            else g->layers[kept++] = g->layers[k];
+            if (inside(program_layer_hull(g->layers[k]), hull))
+                program_layer_release(g->layers[k], o);
+            else
+                g->layers[kept++] = g->layers[k];
         }
         g->count = kept;
     }

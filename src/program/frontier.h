@@ -15,16 +15,16 @@ typedef struct program_hull {
 
 /* All accesses of one node through one of its operands, in one direction. */
 typedef struct program_layer {
-    bool writes, fills;         /* fills: writes, and the regions fill their hull without live values, exactly */
+    bool writes, fills; /* fills: writes, and the regions fill their hull without live values, exactly */
     uint32_t count, capacity;
-    uint32_t cursor;            /* the first access that has not been checked */
-    program_region *regions;    /* of instructions[k], ascending */
+    uint32_t cursor;         /* the first access that has not been checked */
+    program_region *regions; /* of instructions[k], ascending */
     uint32_t *instructions;
-    uint32_t *order;            /* a permutation of 0 .. count - 1: by the rank of the first arrival */
-    program_hull *hulls;        /* level by level: each is of 8 of the level below; the last of all */
+    uint32_t *order;     /* a permutation of 0 .. count - 1: by the rank of the first arrival */
+    program_hull *hulls; /* level by level: each is of 8 of the level below; the last of all */
     uint32_t level_begin[LAYER_LEVELS], levels;
-    int64_t volume;             /* of the regions that are not repetitions of earlier ones, while `fills` may hold */
-    uint32_t references;        /* segments that list it, and its maker */
+    int64_t volume;      /* of the regions that are not repetitions of earlier ones, while `fills` may hold */
+    uint32_t references; /* segments that list it, and its maker */
 } program_layer;
 
 /* Bytes of a space and the layers whose accesses there have not all been replaced. */

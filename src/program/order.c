@@ -28,8 +28,13 @@ enum {
     INTERVALS_AT_LEAST = 1 << 20
 };
 
-typedef struct interval { uint32_t first, last; } interval; /* ranks, half-open */
-typedef struct rank_set { interval *items; uint32_t count, capacity; } rank_set;
+typedef struct interval {
+    uint32_t first, last;
+} interval; /* ranks, half-open */
+typedef struct rank_set {
+    interval *items;
+    uint32_t count, capacity;
+} rank_set;
 
 typedef struct barrier_state {
     uint32_t rank;
@@ -44,7 +49,7 @@ struct program_order {
     barrier_state *barriers;
     uint32_t *
         alive; /* by rank: itself, or a higher rank on the way to the next that may be asked about; count + 1 entries */
-    uint8_t *held;    /* by instruction: accesses that may be asked about */
+    uint8_t *held; /* by instruction: accesses that may be asked about */
     rank_set known, scratch;
     uint32_t known_id;
     const program_instruction *entered;
@@ -93,8 +98,10 @@ static bool merge(program_order *o, rank_set *a, const rank_set *b) {
     }
     out->count = 0;
     for (uint32_t i = 0, k = 0; i < a->count || k < b->count;) {
-        if (k == b->count || (i < a->count && a->items[i].first <= b->items[k].first)) append(o, out, a->items[i++]);
-        else append(o, out, b->items[k++]);
+        if (k == b->count || (i < a->count && a->items[i].first <= b->items[k].first))
+            append(o, out, a->items[i++]);
+        else
+            append(o, out, b->items[k++]);
     }
     if (out->count > a->capacity) {
         if (out->count - a->capacity > o->intervals) {
@@ -169,8 +176,10 @@ static const interval *find(const rank_set *s, uint32_t rank) {
     uint32_t low = 0, high = s->count; /* the first interval that begins behind rank */
     while (low < high) {
         const uint32_t middle = low + (high - low) / 2;
-        if (s->items[middle].first <= rank) low = middle + 1;
-        else high = middle;
+        if (s->items[middle].first <= rank)
+            low = middle + 1;
+        else
+            high = middle;
     }
     return low && s->items[low - 1].last > rank ? &s->items[low - 1] : NULL;
 }

@@ -31,8 +31,10 @@ static void print_constants(const mt_program *p, const program_op *o, text *out)
     for (uint32_t k = 0; k < o->constant_count; k++) {
         const program_constant *c = &p->constants[o->constant + k];
         text_printf(out, "%s%s = ", k ? ", " : "[", program_string(p, c->name));
-        if (c->type) text_string(out, program_string(p, c->type));
-        else text_printf(out, "%" PRId64, c->value);
+        if (c->type)
+            text_string(out, program_string(p, c->type));
+        else
+            text_printf(out, "%" PRId64, c->value);
     }
     if (o->constant_count) text_string(out, "]");
 }
@@ -46,8 +48,10 @@ void program_summary(const mt_program *p, text *out) {
     }
     for (size_t i = 0; i < p->instructions_count; i++) {
         const program_instruction *n = &p->instructions[i];
-        if (n->opcode == PROGRAM_JOIN) joins++;
-        else uses[n->opcode]++;
+        if (n->opcode == PROGRAM_JOIN)
+            joins++;
+        else
+            uses[n->opcode]++;
         waits += n->wait_count;
         arrivals += n->arrive_count;
     }
@@ -88,8 +92,10 @@ static void print_operand(const mt_program *p, const char *name, uint32_t operan
     const program_operand *o = &p->operands[operand];
     const program_tensor *t = &p->tensors[o->tensor];
     text_printf(out, "%s = ", name);
-    if (*tensor_name(p, o->tensor)) text_string(out, tensor_name(p, o->tensor));
-    else text_printf(out, "tensor %u", o->tensor);
+    if (*tensor_name(p, o->tensor))
+        text_string(out, tensor_name(p, o->tensor));
+    else
+        text_printf(out, "tensor %u", o->tensor);
     if (o->offset) text_printf(out, " + %" PRId64, o->offset);
     if (o->rank == t->rank && !memcmp(o->extent, t->extent, (size_t)t->rank * sizeof *t->extent)) return;
     text_string(out, " ");
@@ -161,7 +167,7 @@ typedef struct inspector {
     mt_error *error;
     size_t instruction;
     access_list mine;
-    bool *visited; /* by barrier: joins behind joins are followed once */
+    bool *visited;       /* by barrier: joins behind joins are followed once */
     size_t met, reasons; /* of the current wait */
 } inspector;
 
@@ -234,7 +240,10 @@ static mt_status inspect_op(inspector *s) {
 }
 
 /* Prints instruction numbers as ranges, by node: "  12-20 (linear 'blk.0.q')". SIZE_MAX ends the last one. */
-typedef struct run { size_t first, last; bool open; } run;
+typedef struct run {
+    size_t first, last;
+    bool open;
+} run;
 static void print_run(const inspector *s, run *r, size_t instruction) {
     const program_instruction *all = s->p->instructions;
     if (r->open && instruction == r->last + 1 && all[instruction].node == all[r->first].node &&

@@ -16,7 +16,7 @@ typedef struct program_view {
     const program_operand *operand;
     const program_tensor *tensor;
     int64_t tensor_stride[PROGRAM_RANK];
-    int64_t origin[PROGRAM_RANK];            /* the tensor's coordinates of the operand's element 0 */
+    int64_t origin[PROGRAM_RANK]; /* the tensor's coordinates of the operand's element 0 */
     struct program_step {
         uint8_t from, to;
         bool alone;
@@ -24,9 +24,9 @@ typedef struct program_view {
     } step[PROGRAM_RANK * PROGRAM_RANK]; /* a step along `from` is
 `count` along `to`. alone: count is 1, and no other step leads to `to` */
     int step_count;
-    int block, bits;                         /* of the format: elements in a block, its bits */
-    int grain;                               /* elements of a row that share memory: a block, or those in a byte */
-    bool rows_share;                         /* neighbouring rows share bytes: only bytes tell accesses apart */
+    int block, bits; /* of the format: elements in a block, its bits */
+    int grain;       /* elements of a row that share memory: a block, or those in a byte */
+    bool rows_share; /* neighbouring rows share bytes: only bytes tell accesses apart */
 } program_view;
 
 /* The part of a tensor, and of memory, that one access may touch. Each dimension is absolute, [low, high), and where
@@ -39,7 +39,7 @@ typedef struct program_region {
     int16_t live[PROGRAM_RANK];
     int64_t low[PROGRAM_RANK], high[PROGRAM_RANK];
     int64_t shift_low[PROGRAM_RANK], shift_high[PROGRAM_RANK];
-    int64_t first, last;                     /* bytes: of the slots for MT_TEMP, else of the tensor */
+    int64_t first, last; /* bytes: of the slots for MT_TEMP, else of the tensor */
 } program_region;
 
 /* Checks that the operand lies inside its tensor. `t` must have passed program_check_tensor. */
@@ -71,7 +71,7 @@ void program_region_print(const mt_program *p, const program_region *r, text *ou
 typedef struct program_binding {
     const tile_op **ops;
     const tile_format **formats; /* by tensor. Of a block format only name, block, bits, body->text are set */
-    program_view *views;                     /* by operand */
+    program_view *views;         /* by operand */
 } program_binding;
 
 /* Binds the ops again from their texts, finds formats, checks tensors (sizes) and operands (inside their tensors). */

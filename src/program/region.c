@@ -155,8 +155,10 @@ void program_region_join(program_region *a, const program_region *b) {
 
 void program_region_print(const mt_program *p, const program_region *r, text *out) {
     const char *name = program_string(p, p->tensors[r->tensor].name);
-    if (*name) text_string(out, name);
-    else text_printf(out, "tensor %u", r->tensor);
+    if (*name)
+        text_string(out, name);
+    else
+        text_printf(out, "tensor %u", r->tensor);
     if (r->first >= r->last) {
         text_string(out, "[nothing]");
         return;

@@ -19,11 +19,15 @@ mt_status mt_compile(const mt_graph *g, const mt_target *target, mt_program **ou
     static const mt_target plain;
     const mt_target *t = target ? target : &plain;
     const char *machine = t->machine ? t->machine : "cpu";
-    const graph_target for_passes = {graph_costs_of(machine), t->processors > 0 ? t->processors : cpu_count(), t->placement};
+    const graph_target for_passes = {graph_costs_of(machine), t->processors > 0 ? t->processors : cpu_count(),
+                                     t->placement};
     *out = NULL;
-    if (!for_passes.costs) return error_set(error, MT_E_ARGUMENT, NULL, "there is no kind of machine '%s' to compile for", machine);
-    if (t->processors < 0 || t->processors > 4096) return error_set(error, MT_E_ARGUMENT, NULL, "a target has 1 to 4096 processors, not %d", t->processors);
-    if ((unsigned)t->placement > MT_PLACE_QUEUE) return error_set(error, MT_E_ARGUMENT, NULL, "%d is not a placement", (int)t->placement);
+    if (!for_passes.costs)
+        return error_set(error, MT_E_ARGUMENT, NULL, "there is no kind of machine '%s' to compile for", machine);
+    if (t->processors < 0 || t->processors > 4096)
+        return error_set(error, MT_E_ARGUMENT, NULL, "a target has 1 to 4096 processors, not %d", t->processors);
+    if ((unsigned)t->placement > MT_PLACE_QUEUE)
+        return error_set(error, MT_E_ARGUMENT, NULL, "%d is not a placement", (int)t->placement);
     mt_graph *copy;
     mt_status status = graph_clone(g, &copy, error);
     if (status != MT_OK) return status;

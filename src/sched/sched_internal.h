@@ -17,13 +17,18 @@ enum { SCHED_NONE = -1, SCHED_SLOT_ALIGNMENT = 128, SCHED_NODE_GROUPS = 2 * TILE
 typedef struct sched_words {
     uint32_t *words;
     size_t word_count, word_capacity;
-    struct sched_item { size_t begin; uint32_t length, hash; } *items;
+    struct sched_item {
+        size_t begin;
+        uint32_t length, hash;
+    } * items;
     size_t count, capacity;
     uint32_t *slots; /* open addressing: id + 1, or 0 */
     size_t slot_count, slot_capacity;
 } sched_words;
 
-typedef struct sched_range { uint32_t begin, end; } sched_range; /* numbers, half-open */
+typedef struct sched_range {
+    uint32_t begin, end;
+} sched_range; /* numbers, half-open */
 
 typedef struct sched_set {
     uint32_t node, count; /* instructions */
@@ -43,15 +48,15 @@ typedef struct sched_group {
     uint32_t node;
     int tensor, rank;
     bool writes;
-    bool tiles;              /* writes; the classes are disjoint and fill the hull exactly */
-    int live[TILE_RANK];     /* index into the graph's live values, or -1 */
+    bool tiles;          /* writes; the classes are disjoint and fill the hull exactly */
+    int live[TILE_RANK]; /* index into the graph's live values, or -1 */
     uint32_t class_count;
-    int64_t *bounds;         /* 2 * rank numbers a class */
-    uint32_t *member_begin;  /* class_count + 1 places in members */
-    uint32_t *members;       /* instruction numbers, ascending inside a class */
-    uint32_t all;            /* the set of all members */
+    int64_t *bounds;        /* 2 * rank numbers a class */
+    uint32_t *member_begin; /* class_count + 1 places in members */
+    uint32_t *members;      /* instruction numbers, ascending inside a class */
+    uint32_t all;           /* the set of all members */
     sched_bounds hull;
-    uint32_t *order;         /* the tree over classes, made when first needed (box.c) */
+    uint32_t *order; /* the tree over classes, made when first needed (box.c) */
     int64_t *tree;
 } sched_group;
 
@@ -61,41 +66,53 @@ typedef struct sched_history { /* the groups on a tensor that later accesses may
 } sched_history;
 
 typedef struct sched_join {
-    uint32_t next;          /* the number of the instruction that it stands in front of */
+    uint32_t next; /* the number of the instruction that it stands in front of */
     uint32_t wait_count, wait[PROGRAM_WAITS];
     uint32_t arrive;
 } sched_join;
 
-typedef struct sched_waits { uint32_t count, barrier[PROGRAM_WAITS]; } sched_waits;
+typedef struct sched_waits {
+    uint32_t count, barrier[PROGRAM_WAITS];
+} sched_waits;
 
 /* Slot bytes and their latest tensor. */
-typedef struct sched_segment { int64_t begin, end; int tensor; } sched_segment;
+typedef struct sched_segment {
+    int64_t begin, end;
+    int tensor;
+} sched_segment;
 
-typedef struct sched_u32s { uint32_t *data; size_t count, capacity; } sched_u32s;
-typedef struct sched_u64s { uint64_t *data; size_t count, capacity; } sched_u64s;
+typedef struct sched_u32s {
+    uint32_t *data;
+    size_t count, capacity;
+} sched_u32s;
+typedef struct sched_u64s {
+    uint64_t *data;
+    size_t count, capacity;
+} sched_u64s;
 
 typedef struct sched {
     arena *memory;
     const mt_graph *graph;
     const graph_target *target;
     mt_error *error;
-    mt_status status;            /* what a pass that had to stop says; MT_OK otherwise */
+    mt_status status; /* what a pass that had to stop says; MT_OK otherwise */
 
     /* number.c */
     uint32_t node_count, instruction_count;
-    uint32_t *first;             /* node_count + 1 numbers */
-    bool *written;               /* by tensor: something writes its memory. Others need no order */
+    uint32_t *first; /* node_count + 1 numbers */
+    bool *written;   /* by tensor: something writes its memory. Others need no order */
 
     /* set.c */
     sched_words set_words, list_words;
-    sched_set *sets; size_t set_capacity;
-    uint32_t *whole;             /* by node: its whole set, or SCHED_NO_ID until it is asked for */
+    sched_set *sets;
+    size_t set_capacity;
+    uint32_t *whole; /* by node: its whole set, or SCHED_NO_ID until it is asked for */
 
     /* depend.c */
-    sched_history *history;      /* by tensor */
-    uint32_t *list_of;           /* by number: the list that the instruction waits for */
-    bool *ordered;               /* by node: some of its instructions wait for others of it */
-    uint32_t *mark, mark_stamp;  /* by number */
+    sched_history *history;                 /* by tensor */
+    uint32_t *list_of;                      /* by number: the list that the instruction waits for */
+    bool *ordered;                          /* by node: some of its instructions wait for others of it */
+    uint32_t *mark, mark_stamp;             /* by number */
     sched_group *groups[SCHED_NODE_GROUPS]; /* of the current node */
     uint32_t *class_of[SCHED_NODE_GROUPS];  /* by index in the node: the class, or SCHED_NO_ID */
     int group_count;
@@ -103,39 +120,46 @@ typedef struct sched {
     /* prune.c: a row of `width` words for each node */
     size_t width;
     uint64_t *before, *finished;
-    uint64_t *done;              /* scratch: what the sets kept so far know */
-    uint32_t *list_mark, list_stamp; size_t list_mark_capacity; /* by list: seen by the search with that stamp */
+    uint64_t *done; /* scratch: what the sets kept so far know */
+    uint32_t *list_mark, list_stamp;
+    size_t list_mark_capacity; /* by list: seen by the search with that stamp */
 
     /* slot.c */
-    int *first_use, *last_use;   /* by tensor: nodes; SCHED_NONE when nothing uses it */
-    uint32_t *user_begin, *users;/* by tensor: the nodes that use it, ascending */
-    uint32_t *new_begin, *news;  /* by node: the temporaries that it is the first to use, the largest first */
-    sched_segment *segments; size_t segment_count, segment_capacity;
-    int64_t *offset;             /* by tensor, -1 without a slot */
-    sched_u32s *slot_sets;       /* by tensor: whole sets that its accesses must follow: they had its bytes before */
+    int *first_use, *last_use;    /* by tensor: nodes; SCHED_NONE when nothing uses it */
+    uint32_t *user_begin, *users; /* by tensor: the nodes that use it, ascending */
+    uint32_t *new_begin, *news;   /* by node: the temporaries that it is the first to use, the largest first */
+    sched_segment *segments;
+    size_t segment_count, segment_capacity;
+    int64_t *offset;                /* by tensor, -1 without a slot */
+    sched_u32s *slot_sets;          /* by tensor: whole sets that its accesses must follow: they had its bytes before */
     int64_t slot_bytes, slot_least; /* of the memory; of the temporaries that live at one time, at most */
 
     /* barrier.c */
-    uint32_t *arrivals; size_t barrier_count, barrier_capacity; /* by barrier */
-    uint8_t *arrive_count;       /* by number */
-    uint32_t *arrive;            /* PROGRAM_ARRIVES for each number */
-    sched_waits *waits;          /* by list */
-    sched_join *joins; size_t join_count, join_capacity;
+    uint32_t *arrivals;
+    size_t barrier_count, barrier_capacity; /* by barrier */
+    uint8_t *arrive_count;                  /* by number */
+    uint32_t *arrive;                       /* PROGRAM_ARRIVES for each number */
+    sched_waits *waits;                     /* by list */
+    sched_join *joins;
+    size_t join_count, join_capacity;
 
     /* scratch, reused */
     sched_words classes, keys;
     sched_u32s hits, numbers, words, kept, queue, candidates, raw_lists;
     sched_u64s pairs, inner;
-    uint32_t *key_of; size_t key_capacity;
-    int64_t *raw; size_t raw_capacity;
-    uint32_t *class_scratch[SCHED_NODE_GROUPS]; size_t class_scratch_capacity;
+    uint32_t *key_of;
+    size_t key_capacity;
+    int64_t *raw;
+    size_t raw_capacity;
+    uint32_t *class_scratch[SCHED_NODE_GROUPS];
+    size_t class_scratch_capacity;
 } sched;
 
 /* All of these allocate from s->memory inside arena_protect. */
 
-void sched_number(sched *s);   /* requires a lowered graph; ensures first, written */
-void sched_depend(sched *s);   /* requires sched_number, sched_slot_begin; ensures list_of, offsets of temporaries */
-void sched_barrier(sched *s);  /* requires sched_depend; ensures arrivals, arrive, waits, joins */
+void sched_number(sched *s);  /* requires a lowered graph; ensures first, written */
+void sched_depend(sched *s);  /* requires sched_number, sched_slot_begin; ensures list_of, offsets of temporaries */
+void sched_barrier(sched *s); /* requires sched_depend; ensures arrivals, arrive, waits, joins */
 void sched_emit(sched *s, program_builder *b); /* requires all of these */
 
 /* set.c */

@@ -138,52 +138,76 @@ static range compare(tile_operator op, range a, range b) {
     switch (op) {
     case TILE_EQ:
         return (range){a.low == a.high && b.low == b.high && a.low == b.low, a.low <= b.high && b.low <= a.high, -1};
-    case TILE_LT: return (range){a.high < b.low, a.low < b.high, -1};
-    case TILE_LE: return (range){a.high <= b.low, a.low <= b.high, -1};
-    case TILE_NE: return negated(compare(TILE_EQ, a, b));
-    case TILE_GE: return negated(compare(TILE_LT, a, b));
-    default: return negated(compare(TILE_LE, a, b)); /* GT */
+    case TILE_LT:
+        return (range){a.high < b.low, a.low < b.high, -1};
+    case TILE_LE:
+        return (range){a.high <= b.low, a.low <= b.high, -1};
+    case TILE_NE:
+        return negated(compare(TILE_EQ, a, b));
+    case TILE_GE:
+        return negated(compare(TILE_LT, a, b));
+    default:
+        return negated(compare(TILE_LE, a, b)); /* GT */
     }
 }
 
 static range operate(const tile_instance *i, tile_operator op, range a, range b, int bits) {
     switch (op) {
-    case TILE_ADD: return add(i, a, b);
-    case TILE_SUB: return subtract(i, a, b);
-    case TILE_MIN: align(i, &a, &b); return (range){min_i64(a.low, b.low), min_i64(a.high, b.high), a.live};
-    case TILE_MAX: align(i, &a, &b); return (range){max_i64(a.low, b.low), max_i64(a.high, b.high), a.live};
+    case TILE_ADD:
+        return add(i, a, b);
+    case TILE_SUB:
+        return subtract(i, a, b);
+    case TILE_MIN:
+        align(i, &a, &b);
+        return (range){min_i64(a.low, b.low), min_i64(a.high, b.high), a.live};
+    case TILE_MAX:
+        align(i, &a, &b);
+        return (range){max_i64(a.low, b.low), max_i64(a.high, b.high), a.live};
     case TILE_EQ:
     case TILE_NE:
     case TILE_LT:
     case TILE_LE:
     case TILE_GT:
-    case TILE_GE: align(i, &a, &b); return compare(op, a, b);
-    default: break;
+    case TILE_GE:
+        align(i, &a, &b);
+        return compare(op, a, b);
+    default:
+        break;
     }
     if (is_one(b) && (op == TILE_MUL || op == TILE_DIV || op == TILE_CEIL_DIV)) return a;
     if (is_one(a) && op == TILE_MUL) return b;
     a = absolute(i, a);
     b = absolute(i, b);
     switch (op) {
-    case TILE_NEG: return subtract(i, exactly(0), a);
+    case TILE_NEG:
+        return subtract(i, exactly(0), a);
     case TILE_ABS: {
         const range minus = subtract(i, exactly(0), a);
         if (a.low >= 0) return a;
         return a.high <= 0 || is_everything(minus) ? minus : (range){0, max_i64(a.high, minus.high), -1};
     }
-    case TILE_NOT: return negated(a);
-    case TILE_AND: return (range){a.low && b.low, a.high && b.high, -1};
-    case TILE_OR: return (range){a.low || b.low, a.high || b.high, -1};
-    case TILE_MUL: return corners(op, a, b);
+    case TILE_NOT:
+        return negated(a);
+    case TILE_AND:
+        return (range){a.low && b.low, a.high && b.high, -1};
+    case TILE_OR:
+        return (range){a.low || b.low, a.high || b.high, -1};
+    case TILE_MUL:
+        return corners(op, a, b);
     case TILE_DIV:
-    case TILE_CEIL_DIV: return b.low <= 0 && b.high >= 0 ? everything : corners(op, a, b);
+    case TILE_CEIL_DIV:
+        return b.low <= 0 && b.high >= 0 ? everything : corners(op, a, b);
     case TILE_SHL:
-    case TILE_SHR: return b.low < 0 || b.high >= bits ? everything : corners(op, a, b);
-    case TILE_MOD: return modulo(a, b);
+    case TILE_SHR:
+        return b.low < 0 || b.high >= bits ? everything : corners(op, a, b);
+    case TILE_MOD:
+        return modulo(a, b);
     case TILE_BIT_AND:
     case TILE_BIT_OR:
-    case TILE_BIT_XOR: return bitwise(op, a, b);
-    default: return everything;
+    case TILE_BIT_XOR:
+        return bitwise(op, a, b);
+    default:
+        return everything;
     }
 }
 
@@ -195,17 +219,22 @@ static range evaluate(const walk *w, const tile_node *n) {
     const range all = range_of_type(n->type);
     if (is_float(n->type)) return all;
     switch (n->kind) {
-    case TILE_CONST: return exactly(n->value.i);
-    case TILE_GRID: return exactly(w->index[n->index]);
-    case TILE_LOOP: return w->loops[n->index];
+    case TILE_CONST:
+        return exactly(n->value.i);
+    case TILE_GRID:
+        return exactly(w->index[n->index]);
+    case TILE_LOOP:
+        return w->loops[n->index];
     case TILE_EXTENT: /* in an extent or a count: what there must be room for */
         return (range){w->index && i->free_live[n->index] ? 0 : i->free_extent[n->index], i->free_extent[n->index], -1};
-    case TILE_ARG: return exactly(i->arg[w->op->params[n->index].ordinal].i);
+    case TILE_ARG:
+        return exactly(i->arg[w->op->params[n->index].ordinal].i);
     case TILE_LIVE: {
         const int live = w->op->params[n->index].ordinal;
         return i->live[live].least == i->live[live].most ? exactly(i->live[live].least) : (range){0, 0, live};
     }
-    case TILE_VAR: return w->variables[n->index];
+    case TILE_VAR:
+        return w->variables[n->index];
     case TILE_ELEMENTWISE: {
         if (is_float(n->a->type)) return all; /* a comparison */
         const range a = evaluate(w, n->a), b = n->b ? evaluate(w, n->b) : exactly(0);
@@ -227,14 +256,17 @@ static range evaluate(const walk *w, const tile_node *n) {
     case TILE_TRANSPOSE:
     case TILE_RESHAPE:
     case TILE_BROADCAST:
-    case TILE_PART: return evaluate(w, n->a);
+    case TILE_PART:
+        return evaluate(w, n->a);
     case TILE_CONCAT: {
         range r = evaluate(w, n->list[0]);
         for (int k = 1; k < n->count; k++) r = hull(i, r, evaluate(w, n->list[k]));
         return r;
     }
-    case TILE_IOTA: return (range){0, n->shape.extent[0] - 1, -1};
-    default: return all;
+    case TILE_IOTA:
+        return (range){0, n->shape.extent[0] - 1, -1};
+    default:
+        return all;
     }
 }
 
@@ -422,9 +454,15 @@ static void walk_if(walk *w, const tile_statement *s) {
 static void walk_block(walk *w, const tile_statement *s) {
     for (; s; s = s->next) {
         switch (s->kind) {
-        case TILE_ASSIGN: walk_assign(w, s); break;
-        case TILE_FOR: walk_for(w, s); break;
-        case TILE_IF: walk_if(w, s); break;
+        case TILE_ASSIGN:
+            walk_assign(w, s);
+            break;
+        case TILE_FOR:
+            walk_for(w, s);
+            break;
+        case TILE_IF:
+            walk_if(w, s);
+            break;
         case TILE_STORE:
             visit(w, s->value);
             if (s->adds) touch(w, s->access, false);

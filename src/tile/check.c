@@ -19,12 +19,18 @@ const char *check_symbol_text(const check *c, const check_symbol *s) {
                                          [TILE_PARAM_ARG] = "an argument",
                                          [TILE_PARAM_LIVE] = "a live value"};
     switch (s->kind) {
-    case SYMBOL_CONSTANT: return "a constant";
-    case SYMBOL_PARAM: return params[c->op->params[s->index].kind];
-    case SYMBOL_EXTENT: return "an extent";
-    case SYMBOL_AXIS: return "an axis of the grid";
-    case SYMBOL_LOOP: return "the variable of a loop";
-    default: return "a variable";
+    case SYMBOL_CONSTANT:
+        return "a constant";
+    case SYMBOL_PARAM:
+        return params[c->op->params[s->index].kind];
+    case SYMBOL_EXTENT:
+        return "an extent";
+    case SYMBOL_AXIS:
+        return "an axis of the grid";
+    case SYMBOL_LOOP:
+        return "the variable of a loop";
+    default:
+        return "a variable";
     }
 }
 
@@ -251,11 +257,16 @@ static tile_statement *check_if(check *c, const ast_statement *from) {
 static tile_statement *check_statement(check *c, const ast_statement *s) {
     switch (s->kind) {
     case AST_ASSIGN:
-    case AST_UPDATE: return check_assign(c, s);
-    case AST_DECLARE: return check_declaration(c, s);
-    case AST_STORE: return check_store(c, s);
-    case AST_FOR: return check_for(c, s);
-    case AST_IF: return check_if(c, s);
+    case AST_UPDATE:
+        return check_assign(c, s);
+    case AST_DECLARE:
+        return check_declaration(c, s);
+    case AST_STORE:
+        return check_store(c, s);
+    case AST_FOR:
+        return check_for(c, s);
+    case AST_IF:
+        return check_if(c, s);
     }
     return NULL;
 }

@@ -7,56 +7,98 @@
 static format_value operate_i32(tile_operator op, int32_t a, int32_t b) {
     const uint32_t ua = (uint32_t)a, ub = (uint32_t)b;
     switch (op) {
-    case TILE_NEG: return (format_value){.i = (int32_t)(0 - ua)};
-    case TILE_NOT: return (format_value){.i = !a};
-    case TILE_ABS: return (format_value){.i = a < 0 ? (int32_t)(0 - ua) : a};
-    case TILE_ADD: return (format_value){.i = (int32_t)(ua + ub)};
-    case TILE_SUB: return (format_value){.i = (int32_t)(ua - ub)};
-    case TILE_MUL: return (format_value){.i = (int32_t)(ua * ub)};
-    case TILE_DIV: return (format_value){.i = (int32_t)floor_div(a, b)};
-    case TILE_MOD: return (format_value){.i = (int32_t)floor_mod(a, b)};
-    case TILE_CEIL_DIV: return (format_value){.i = (int32_t)(floor_div(a, b) + (a % b != 0))};
-    case TILE_MIN: return (format_value){.i = a < b ? a : b};
-    case TILE_MAX: return (format_value){.i = a > b ? a : b};
+    case TILE_NEG:
+        return (format_value){.i = (int32_t)(0 - ua)};
+    case TILE_NOT:
+        return (format_value){.i = !a};
+    case TILE_ABS:
+        return (format_value){.i = a < 0 ? (int32_t)(0 - ua) : a};
+    case TILE_ADD:
+        return (format_value){.i = (int32_t)(ua + ub)};
+    case TILE_SUB:
+        return (format_value){.i = (int32_t)(ua - ub)};
+    case TILE_MUL:
+        return (format_value){.i = (int32_t)(ua * ub)};
+    case TILE_DIV:
+        return (format_value){.i = (int32_t)floor_div(a, b)};
+    case TILE_MOD:
+        return (format_value){.i = (int32_t)floor_mod(a, b)};
+    case TILE_CEIL_DIV:
+        return (format_value){.i = (int32_t)(floor_div(a, b) + (a % b != 0))};
+    case TILE_MIN:
+        return (format_value){.i = a < b ? a : b};
+    case TILE_MAX:
+        return (format_value){.i = a > b ? a : b};
     case TILE_AND:
-    case TILE_BIT_AND: return (format_value){.i = a & b};
+    case TILE_BIT_AND:
+        return (format_value){.i = a & b};
     case TILE_OR:
-    case TILE_BIT_OR: return (format_value){.i = a | b};
-    case TILE_BIT_XOR: return (format_value){.i = a ^ b};
-    case TILE_SHL: return (format_value){.i = (int32_t)(ua << b)};
-    case TILE_SHR: return (format_value){.i = a >> b};
-    case TILE_EQ: return (format_value){.i = a == b};
-    case TILE_NE: return (format_value){.i = a != b};
-    case TILE_LT: return (format_value){.i = a < b};
-    case TILE_LE: return (format_value){.i = a <= b};
-    case TILE_GT: return (format_value){.i = a > b};
-    case TILE_GE: return (format_value){.i = a >= b};
-    default: return (format_value){.i = 0};
+    case TILE_BIT_OR:
+        return (format_value){.i = a | b};
+    case TILE_BIT_XOR:
+        return (format_value){.i = a ^ b};
+    case TILE_SHL:
+        return (format_value){.i = (int32_t)(ua << b)};
+    case TILE_SHR:
+        return (format_value){.i = a >> b};
+    case TILE_EQ:
+        return (format_value){.i = a == b};
+    case TILE_NE:
+        return (format_value){.i = a != b};
+    case TILE_LT:
+        return (format_value){.i = a < b};
+    case TILE_LE:
+        return (format_value){.i = a <= b};
+    case TILE_GT:
+        return (format_value){.i = a > b};
+    case TILE_GE:
+        return (format_value){.i = a >= b};
+    default:
+        return (format_value){.i = 0};
     }
 }
 
 static format_value operate_f32(tile_operator op, float a, float b) {
     volatile float product; /* kept apart from a sum that may follow, so that no compiler fuses the two */
     switch (op) {
-    case TILE_NEG: return (format_value){.f = -a};
-    case TILE_ABS: return (format_value){.f = fabsf(a)};
-    case TILE_SQRT: return (format_value){.f = sqrtf(a)};
-    case TILE_FLOOR: return (format_value){.f = floorf(a)};
-    case TILE_CEIL: return (format_value){.f = ceilf(a)};
-    case TILE_ROUND: return (format_value){.f = rintf(a)};
-    case TILE_ADD: return (format_value){.f = a + b};
-    case TILE_SUB: return (format_value){.f = a - b};
-    case TILE_MUL: return product = a * b, (format_value){.f = product};
-    case TILE_DIV: return (format_value){.f = a / b};
-    case TILE_MIN: return (format_value){.f = fminf(a, b)};
-    case TILE_MAX: return (format_value){.f = fmaxf(a, b)};
-    case TILE_EQ: return (format_value){.i = a == b};
-    case TILE_NE: return (format_value){.i = a != b};
-    case TILE_LT: return (format_value){.i = a < b};
-    case TILE_LE: return (format_value){.i = a <= b};
-    case TILE_GT: return (format_value){.i = a > b};
-    case TILE_GE: return (format_value){.i = a >= b};
-    default: return (format_value){.f = NAN};
+    case TILE_NEG:
+        return (format_value){.f = -a};
+    case TILE_ABS:
+        return (format_value){.f = fabsf(a)};
+    case TILE_SQRT:
+        return (format_value){.f = sqrtf(a)};
+    case TILE_FLOOR:
+        return (format_value){.f = floorf(a)};
+    case TILE_CEIL:
+        return (format_value){.f = ceilf(a)};
+    case TILE_ROUND:
+        return (format_value){.f = rintf(a)};
+    case TILE_ADD:
+        return (format_value){.f = a + b};
+    case TILE_SUB:
+        return (format_value){.f = a - b};
+    case TILE_MUL:
+        return product = a * b, (format_value){.f = product};
+    case TILE_DIV:
+        return (format_value){.f = a / b};
+    case TILE_MIN:
+        return (format_value){.f = fminf(a, b)};
+    case TILE_MAX:
+        return (format_value){.f = fmaxf(a, b)};
+    case TILE_EQ:
+        return (format_value){.i = a == b};
+    case TILE_NE:
+        return (format_value){.i = a != b};
+    case TILE_LT:
+        return (format_value){.i = a < b};
+    case TILE_LE:
+        return (format_value){.i = a <= b};
+    case TILE_GT:
+        return (format_value){.i = a > b};
+    case TILE_GE:
+        return (format_value){.i = a >= b};
+    default:
+        return (format_value){.f = NAN};
     }
 }
 
@@ -94,15 +136,20 @@ static format_value evaluate(const walk *w, const tile_node *n) {
     switch (n->kind) {
     case TILE_CONST:
         return is_float(n) ? (format_value){.f = (float)n->value.f} : (format_value){.i = (int32_t)n->value.i};
-    case TILE_FORMAT_INDEX: return (format_value){.i = w->index};
-    case TILE_FIELD: return load(w, n, evaluate(w, n->a).i);
-    case TILE_CAST: return format_cast(n, evaluate(w, n->a));
-    case TILE_SELECT: return evaluate(w, evaluate(w, n->a).i ? n->b : n->c);
+    case TILE_FORMAT_INDEX:
+        return (format_value){.i = w->index};
+    case TILE_FIELD:
+        return load(w, n, evaluate(w, n->a).i);
+    case TILE_CAST:
+        return format_cast(n, evaluate(w, n->a));
+    case TILE_SELECT:
+        return evaluate(w, evaluate(w, n->a).i ? n->b : n->c);
     case TILE_ELEMENTWISE: {
         const format_value a = evaluate(w, n->a);
         return format_operate(n, a, n->b ? evaluate(w, n->b) : a);
     }
-    default: return (format_value){.i = 0}; /* formats have no other nodes */
+    default:
+        return (format_value){.i = 0}; /* formats have no other nodes */
     }
 }
 

@@ -222,7 +222,9 @@ static ast_expr *parse_primary(parser *p) {
         parse_open(p);
         e = parse_expr(p);
         return e && parse_close(p, LEX_PAREN_END, "") ? e : NULL;
-    default: parse_unexpected(p, "an expression"); return NULL;
+    default:
+        parse_unexpected(p, "an expression");
+        return NULL;
     }
     parse_advance(p);
     return with_height(p, e, 0);
@@ -294,25 +296,44 @@ typedef struct binary {
 
 static binary binary_of(lex_kind kind) { /* level 0: none */
     switch (kind) {
-    case LEX_OR: return (binary){LEVEL_OR, TILE_OR};
-    case LEX_AND: return (binary){LEVEL_AND, TILE_AND};
-    case LEX_EQUAL: return (binary){LEVEL_COMPARE, TILE_EQ};
-    case LEX_UNEQUAL: return (binary){LEVEL_COMPARE, TILE_NE};
-    case LEX_LESS: return (binary){LEVEL_COMPARE, TILE_LT};
-    case LEX_LESS_EQUAL: return (binary){LEVEL_COMPARE, TILE_LE};
-    case LEX_GREATER: return (binary){LEVEL_COMPARE, TILE_GT};
-    case LEX_GREATER_EQUAL: return (binary){LEVEL_COMPARE, TILE_GE};
-    case LEX_BAR: return (binary){LEVEL_BIT_OR, TILE_BIT_OR};
-    case LEX_CARET: return (binary){LEVEL_BIT_XOR, TILE_BIT_XOR};
-    case LEX_AMPERSAND: return (binary){LEVEL_BIT_AND, TILE_BIT_AND};
-    case LEX_SHIFT_LEFT: return (binary){LEVEL_SHIFT, TILE_SHL};
-    case LEX_SHIFT_RIGHT: return (binary){LEVEL_SHIFT, TILE_SHR};
-    case LEX_PLUS: return (binary){LEVEL_ADD, TILE_ADD};
-    case LEX_MINUS: return (binary){LEVEL_ADD, TILE_SUB};
-    case LEX_STAR: return (binary){LEVEL_MULTIPLY, TILE_MUL};
-    case LEX_SLASH: return (binary){LEVEL_MULTIPLY, TILE_DIV};
-    case LEX_PERCENT: return (binary){LEVEL_MULTIPLY, TILE_MOD};
-    default: return (binary){0};
+    case LEX_OR:
+        return (binary){LEVEL_OR, TILE_OR};
+    case LEX_AND:
+        return (binary){LEVEL_AND, TILE_AND};
+    case LEX_EQUAL:
+        return (binary){LEVEL_COMPARE, TILE_EQ};
+    case LEX_UNEQUAL:
+        return (binary){LEVEL_COMPARE, TILE_NE};
+    case LEX_LESS:
+        return (binary){LEVEL_COMPARE, TILE_LT};
+    case LEX_LESS_EQUAL:
+        return (binary){LEVEL_COMPARE, TILE_LE};
+    case LEX_GREATER:
+        return (binary){LEVEL_COMPARE, TILE_GT};
+    case LEX_GREATER_EQUAL:
+        return (binary){LEVEL_COMPARE, TILE_GE};
+    case LEX_BAR:
+        return (binary){LEVEL_BIT_OR, TILE_BIT_OR};
+    case LEX_CARET:
+        return (binary){LEVEL_BIT_XOR, TILE_BIT_XOR};
+    case LEX_AMPERSAND:
+        return (binary){LEVEL_BIT_AND, TILE_BIT_AND};
+    case LEX_SHIFT_LEFT:
+        return (binary){LEVEL_SHIFT, TILE_SHL};
+    case LEX_SHIFT_RIGHT:
+        return (binary){LEVEL_SHIFT, TILE_SHR};
+    case LEX_PLUS:
+        return (binary){LEVEL_ADD, TILE_ADD};
+    case LEX_MINUS:
+        return (binary){LEVEL_ADD, TILE_SUB};
+    case LEX_STAR:
+        return (binary){LEVEL_MULTIPLY, TILE_MUL};
+    case LEX_SLASH:
+        return (binary){LEVEL_MULTIPLY, TILE_DIV};
+    case LEX_PERCENT:
+        return (binary){LEVEL_MULTIPLY, TILE_MOD};
+    default:
+        return (binary){0};
     }
 }
 

@@ -76,56 +76,92 @@ tile_node *check_settle(check *c, tile_node *n) {
 
 bool check_compute(tile_operator op, int64_t a, int64_t b, int64_t *out) {
     switch (op) {
-    case TILE_NEG: return !__builtin_sub_overflow((int64_t)0, a, out);
-    case TILE_ABS: return a < 0 ? !__builtin_sub_overflow((int64_t)0, a, out) : (*out = a, true);
-    case TILE_ADD: return !__builtin_add_overflow(a, b, out);
-    case TILE_SUB: return !__builtin_sub_overflow(a, b, out);
-    case TILE_MUL: return !__builtin_mul_overflow(a, b, out);
-    case TILE_SHL: return b < 63 ? !__builtin_mul_overflow(a, (int64_t)1 << b, out) : (*out = 0, a == 0);
-    case TILE_SHR: return *out = a >> b, true;
+    case TILE_NEG:
+        return !__builtin_sub_overflow((int64_t)0, a, out);
+    case TILE_ABS:
+        return a < 0 ? !__builtin_sub_overflow((int64_t)0, a, out) : (*out = a, true);
+    case TILE_ADD:
+        return !__builtin_add_overflow(a, b, out);
+    case TILE_SUB:
+        return !__builtin_sub_overflow(a, b, out);
+    case TILE_MUL:
+        return !__builtin_mul_overflow(a, b, out);
+    case TILE_SHL:
+        return b < 63 ? !__builtin_mul_overflow(a, (int64_t)1 << b, out) : (*out = 0, a == 0);
+    case TILE_SHR:
+        return *out = a >> b, true;
     case TILE_DIV:
         if (b == -1) return !__builtin_sub_overflow((int64_t)0, a, out);
         return *out = floor_div(a, b), true;
-    case TILE_MOD: return *out = b == -1 ? 0 : floor_mod(a, b), true;
+    case TILE_MOD:
+        return *out = b == -1 ? 0 : floor_mod(a, b), true;
     case TILE_CEIL_DIV:
         if (b == -1) return !__builtin_sub_overflow((int64_t)0, a, out);
         return *out = floor_div(a, b) + (a % b != 0), true;
-    case TILE_MIN: return *out = a < b ? a : b, true;
-    case TILE_MAX: return *out = a > b ? a : b, true;
+    case TILE_MIN:
+        return *out = a < b ? a : b, true;
+    case TILE_MAX:
+        return *out = a > b ? a : b, true;
     case TILE_AND:
-    case TILE_BIT_AND: return *out = a & b, true;
+    case TILE_BIT_AND:
+        return *out = a & b, true;
     case TILE_OR:
-    case TILE_BIT_OR: return *out = a | b, true;
-    case TILE_BIT_XOR: return *out = a ^ b, true;
-    case TILE_NOT: return *out = !a, true;
-    case TILE_EQ: return *out = a == b, true;
-    case TILE_NE: return *out = a != b, true;
-    case TILE_LT: return *out = a < b, true;
-    case TILE_LE: return *out = a <= b, true;
-    case TILE_GT: return *out = a > b, true;
-    case TILE_GE: return *out = a >= b, true;
-    default: return false;
+    case TILE_BIT_OR:
+        return *out = a | b, true;
+    case TILE_BIT_XOR:
+        return *out = a ^ b, true;
+    case TILE_NOT:
+        return *out = !a, true;
+    case TILE_EQ:
+        return *out = a == b, true;
+    case TILE_NE:
+        return *out = a != b, true;
+    case TILE_LT:
+        return *out = a < b, true;
+    case TILE_LE:
+        return *out = a <= b, true;
+    case TILE_GT:
+        return *out = a > b, true;
+    case TILE_GE:
+        return *out = a >= b, true;
+    default:
+        return false;
     }
 }
 
 /* False for operations that are not computed on literals. Comparisons give 0 or 1. */
 static bool compute_number(tile_operator op, double a, double b, double *out) {
     switch (op) {
-    case TILE_NEG: return *out = -a, true;
-    case TILE_ABS: return *out = fabs(a), true;
-    case TILE_ADD: return *out = a + b, true;
-    case TILE_SUB: return *out = a - b, true;
-    case TILE_MUL: return *out = a * b, true;
-    case TILE_DIV: return *out = a / b, true;
-    case TILE_MIN: return *out = fmin(a, b), true;
-    case TILE_MAX: return *out = fmax(a, b), true;
-    case TILE_EQ: return *out = a == b, true;
-    case TILE_NE: return *out = a != b, true;
-    case TILE_LT: return *out = a < b, true;
-    case TILE_LE: return *out = a <= b, true;
-    case TILE_GT: return *out = a > b, true;
-    case TILE_GE: return *out = a >= b, true;
-    default: return false;
+    case TILE_NEG:
+        return *out = -a, true;
+    case TILE_ABS:
+        return *out = fabs(a), true;
+    case TILE_ADD:
+        return *out = a + b, true;
+    case TILE_SUB:
+        return *out = a - b, true;
+    case TILE_MUL:
+        return *out = a * b, true;
+    case TILE_DIV:
+        return *out = a / b, true;
+    case TILE_MIN:
+        return *out = fmin(a, b), true;
+    case TILE_MAX:
+        return *out = fmax(a, b), true;
+    case TILE_EQ:
+        return *out = a == b, true;
+    case TILE_NE:
+        return *out = a != b, true;
+    case TILE_LT:
+        return *out = a < b, true;
+    case TILE_LE:
+        return *out = a <= b, true;
+    case TILE_GT:
+        return *out = a > b, true;
+    case TILE_GE:
+        return *out = a >= b, true;
+    default:
+        return false;
     }
 }
 

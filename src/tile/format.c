@@ -98,10 +98,13 @@ static bool folds(const builder *b, const tile_node *n) {
     switch (n->op) {
     case TILE_DIV:
     case TILE_MOD:
-    case TILE_CEIL_DIV: return n->b->value.i != 0 && (n->a->value.i != INT32_MIN || n->b->value.i != -1);
+    case TILE_CEIL_DIV:
+        return n->b->value.i != 0 && (n->a->value.i != INT32_MIN || n->b->value.i != -1);
     case TILE_SHL:
-    case TILE_SHR: return n->b->value.i >= 0 && n->b->value.i <= 31;
-    default: return true;
+    case TILE_SHR:
+        return n->b->value.i >= 0 && n->b->value.i <= 31;
+    default:
+        return true;
     }
 }
 
@@ -151,7 +154,8 @@ static int operands_of(tile_operator op) {
     case TILE_MAX: case TILE_LT: case TILE_LE: case TILE_GT: case TILE_GE: return ON_I32 | ON_F32;
     case TILE_EQ: case TILE_NE: return ON_BOOL | ON_I32 | ON_F32;
     /* clang-format on */
-    default: return 0;
+    default:
+        return 0;
     }
 }
 
@@ -314,12 +318,18 @@ static tile_node *type_number(builder *b, const ast_expr *e) {
 
 static tile_node *type_node(builder *b, const scope *s, const ast_expr *e) {
     switch (e->kind) {
-    case AST_INTEGER: return type_integer(b, e->place, e->integer, false);
-    case AST_FLOAT: return type_number(b, e);
-    case AST_BOOL: return new_integer(b, e->place, b->boolean, e->integer);
-    case AST_NAME: return type_name(b, s, e);
-    case AST_CALL: return type_call(b, s, e);
-    case AST_SLICE: return type_slice(b, s, e);
+    case AST_INTEGER:
+        return type_integer(b, e->place, e->integer, false);
+    case AST_FLOAT:
+        return type_number(b, e);
+    case AST_BOOL:
+        return new_integer(b, e->place, b->boolean, e->integer);
+    case AST_NAME:
+        return type_name(b, s, e);
+    case AST_CALL:
+        return type_call(b, s, e);
+    case AST_SLICE:
+        return type_slice(b, s, e);
     case AST_UNARY: {
         if (e->op == TILE_NEG && e->a->kind == AST_INTEGER) return type_integer(b, e->place, e->a->integer, true);
         tile_node *x = type_expr(b, s, e->a);
@@ -329,7 +339,9 @@ static tile_node *type_node(builder *b, const scope *s, const ast_expr *e) {
         tile_node *x = type_expr(b, s, e->a), *y = type_expr(b, s, e->b);
         return x && y ? operate(b, e->place, e->op, tile_operator_text(e->op), x, y) : NULL;
     }
-    default: wrong(b, e->place, "a format has no transposes"); return NULL;
+    default:
+        wrong(b, e->place, "a format has no transposes");
+        return NULL;
     }
 }
 

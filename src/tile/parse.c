@@ -122,10 +122,15 @@ static bool parse_if(parser *p, ast_statement *s) {
 
 static bool parse_statement(parser *p, ast_statement *s) {
     switch (p->token.kind) {
-    case LEX_FOR: return parse_for(p, s);
-    case LEX_IF: return parse_if(p, s);
-    case LEX_NAME: return parse_assignment(p, s);
-    default: parse_unexpected(p, "a statement"); return false;
+    case LEX_FOR:
+        return parse_for(p, s);
+    case LEX_IF:
+        return parse_if(p, s);
+    case LEX_NAME:
+        return parse_assignment(p, s);
+    default:
+        parse_unexpected(p, "a statement");
+        return false;
     }
 }
 

@@ -39,27 +39,39 @@ int64_t tile_shape_count(const tile_shape *s) {
 
 static int level_of(tile_operator o) {
     switch (o) {
-    case TILE_OR: return LEVEL_OR;
-    case TILE_AND: return LEVEL_AND;
-    case TILE_NOT: return LEVEL_NOT;
+    case TILE_OR:
+        return LEVEL_OR;
+    case TILE_AND:
+        return LEVEL_AND;
+    case TILE_NOT:
+        return LEVEL_NOT;
     case TILE_EQ:
     case TILE_NE:
     case TILE_LT:
     case TILE_LE:
     case TILE_GT:
-    case TILE_GE: return LEVEL_COMPARE;
-    case TILE_BIT_OR: return LEVEL_BIT_OR;
-    case TILE_BIT_XOR: return LEVEL_BIT_XOR;
-    case TILE_BIT_AND: return LEVEL_BIT_AND;
+    case TILE_GE:
+        return LEVEL_COMPARE;
+    case TILE_BIT_OR:
+        return LEVEL_BIT_OR;
+    case TILE_BIT_XOR:
+        return LEVEL_BIT_XOR;
+    case TILE_BIT_AND:
+        return LEVEL_BIT_AND;
     case TILE_SHL:
-    case TILE_SHR: return LEVEL_SHIFT;
+    case TILE_SHR:
+        return LEVEL_SHIFT;
     case TILE_ADD:
-    case TILE_SUB: return LEVEL_ADD;
+    case TILE_SUB:
+        return LEVEL_ADD;
     case TILE_MUL:
     case TILE_DIV:
-    case TILE_MOD: return LEVEL_MULTIPLY;
-    case TILE_NEG: return LEVEL_UNARY;
-    default: return LEVEL_POSTFIX; /* functions */
+    case TILE_MOD:
+        return LEVEL_MULTIPLY;
+    case TILE_NEG:
+        return LEVEL_UNARY;
+    default:
+        return LEVEL_POSTFIX; /* functions */
     }
 }
 
@@ -191,22 +203,40 @@ static void print_call(const printer *p, const char *name, const tile_node *a, c
 static void print(const printer *p, const tile_node *n, int level) {
     const tile_op *op = p->op;
     switch (n->kind) {
-    case TILE_CONST: print_constant(p, n, false, level); break;
-    case TILE_GRID: text_string(p->out, op->axis_names[n->index]); break;
-    case TILE_LOOP: text_string(p->out, op->loop_names[n->index]); break;
-    case TILE_EXTENT: text_string(p->out, op->extent_names[n->index]); break;
+    case TILE_CONST:
+        print_constant(p, n, false, level);
+        break;
+    case TILE_GRID:
+        text_string(p->out, op->axis_names[n->index]);
+        break;
+    case TILE_LOOP:
+        text_string(p->out, op->loop_names[n->index]);
+        break;
+    case TILE_EXTENT:
+        text_string(p->out, op->extent_names[n->index]);
+        break;
     case TILE_LIVE:
-    case TILE_ARG: text_string(p->out, op->params[n->index].name); break;
-    case TILE_VAR: text_string(p->out, op->variables[n->index].name); break;
-    case TILE_FORMAT_INDEX: text_string(p->out, "i"); break;
+    case TILE_ARG:
+        text_string(p->out, op->params[n->index].name);
+        break;
+    case TILE_VAR:
+        text_string(p->out, op->variables[n->index].name);
+        break;
+    case TILE_FORMAT_INDEX:
+        text_string(p->out, "i");
+        break;
     case TILE_FIELD:
         text_printf(p->out, "field%d", n->index);
         if (n->a) text_string(p->out, "[");
         if (n->a) print(p, n->a, 0);
         if (n->a) text_string(p->out, "]");
         break;
-    case TILE_LOAD: print_access(p, n->access); break;
-    case TILE_ELEMENTWISE: print_elementwise(p, n, level); break;
+    case TILE_LOAD:
+        print_access(p, n->access);
+        break;
+    case TILE_ELEMENTWISE:
+        print_elementwise(p, n, level);
+        break;
     case TILE_SELECT:
         print_call(p, "where", n->a, n->b, n->c);
         text_string(p->out, ")");
@@ -253,7 +283,9 @@ static void print(const printer *p, const tile_node *n, int level) {
         print(p, n->a, LEVEL_POSTFIX);
         print_items(p, n->access, n->a->shape.extent);
         break;
-    case TILE_IOTA: text_printf(p->out, "iota(%" PRId64 ")", n->shape.extent[0]); break;
+    case TILE_IOTA:
+        text_printf(p->out, "iota(%" PRId64 ")", n->shape.extent[0]);
+        break;
     }
 }
 

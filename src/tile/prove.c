@@ -64,11 +64,16 @@ static int64_t ones(int64_t v) {
 
 static int64_t corner(tile_operator op, int64_t a, int64_t b) {
     switch (op) {
-    case TILE_MUL: return a * b;
-    case TILE_SHL: return a * ((int64_t)1 << b);
-    case TILE_SHR: return a >> b;
-    case TILE_DIV: return floor_div(a, b);
-    default: return -floor_div(-a, b); /* CEIL_DIV */
+    case TILE_MUL:
+        return a * b;
+    case TILE_SHL:
+        return a * ((int64_t)1 << b);
+    case TILE_SHR:
+        return a >> b;
+    case TILE_DIV:
+        return floor_div(a, b);
+    default:
+        return -floor_div(-a, b); /* CEIL_DIV */
     }
 }
 
@@ -102,12 +107,18 @@ static interval equal(interval a, interval b) {
 
 static interval operate(proof *p, const tile_node *n, interval a, interval b) {
     switch (n->op) {
-    case TILE_NEG: return wrapped((interval){-a.high, -a.low});
-    case TILE_NOT: return negated(a);
-    case TILE_ABS: return wrapped((interval){a.low > 0 ? a.low : a.high < 0 ? -a.high : 0, max_i64(-a.low, a.high)});
-    case TILE_ADD: return wrapped((interval){a.low + b.low, a.high + b.high});
-    case TILE_SUB: return wrapped((interval){a.low - b.high, a.high - b.low});
-    case TILE_MUL: return corners(n->op, a, b);
+    case TILE_NEG:
+        return wrapped((interval){-a.high, -a.low});
+    case TILE_NOT:
+        return negated(a);
+    case TILE_ABS:
+        return wrapped((interval){a.low > 0 ? a.low : a.high < 0 ? -a.high : 0, max_i64(-a.low, a.high)});
+    case TILE_ADD:
+        return wrapped((interval){a.low + b.low, a.high + b.high});
+    case TILE_SUB:
+        return wrapped((interval){a.low - b.high, a.high - b.low});
+    case TILE_MUL:
+        return corners(n->op, a, b);
     case TILE_DIV:
     case TILE_MOD:
     case TILE_CEIL_DIV:
@@ -127,10 +138,14 @@ static interval operate(proof *p, const tile_node *n, interval a, interval b) {
             return everything;
         }
         return corners(n->op, a, b);
-    case TILE_MIN: return (interval){min_i64(a.low, b.low), min_i64(a.high, b.high)};
-    case TILE_MAX: return (interval){max_i64(a.low, b.low), max_i64(a.high, b.high)};
-    case TILE_AND: return (interval){a.low & b.low, a.high & b.high};
-    case TILE_OR: return (interval){a.low | b.low, a.high | b.high};
+    case TILE_MIN:
+        return (interval){min_i64(a.low, b.low), min_i64(a.high, b.high)};
+    case TILE_MAX:
+        return (interval){max_i64(a.low, b.low), max_i64(a.high, b.high)};
+    case TILE_AND:
+        return (interval){a.low & b.low, a.high & b.high};
+    case TILE_OR:
+        return (interval){a.low | b.low, a.high | b.high};
     case TILE_BIT_AND:
     case TILE_BIT_OR:
     case TILE_BIT_XOR:
@@ -140,20 +155,29 @@ static interval operate(proof *p, const tile_node *n, interval a, interval b) {
             return (interval){exact, exact};
         }
         return bits(n->op, a, b);
-    case TILE_EQ: return equal(a, b);
-    case TILE_NE: return negated(equal(a, b));
-    case TILE_LT: return less(a, b);
-    case TILE_GT: return less(b, a);
-    case TILE_LE: return negated(less(b, a));
-    case TILE_GE: return negated(less(a, b));
-    default: return everything;
+    case TILE_EQ:
+        return equal(a, b);
+    case TILE_NE:
+        return negated(equal(a, b));
+    case TILE_LT:
+        return less(a, b);
+    case TILE_GT:
+        return less(b, a);
+    case TILE_LE:
+        return negated(less(b, a));
+    case TILE_GE:
+        return negated(less(a, b));
+    default:
+        return everything;
     }
 }
 
 static interval walk(proof *p, const tile_node *n) {
     switch (n->kind) {
-    case TILE_CONST: return n->type->scalar.kind == TILE_FLOAT ? everything : (interval){n->value.i, n->value.i};
-    case TILE_FORMAT_INDEX: return (interval){p->element, p->element};
+    case TILE_CONST:
+        return n->type->scalar.kind == TILE_FLOAT ? everything : (interval){n->value.i, n->value.i};
+    case TILE_FORMAT_INDEX:
+        return (interval){p->element, p->element};
     case TILE_FIELD: {
         const tile_field *field = &p->format->body->fields[n->index];
         const interval v = walk(p, n->a);

@@ -23,15 +23,11 @@
  *            one thread takes all, in their order
  *   REDUCE   a reduction along an axis: SERIAL, a thread an element; WARP, a warp an element, lanes along the axis;
  *            ALL, all warps an element, each leaves its part
- *   DOT      left · right on the CUDA cores: ALONG_K, lanes along k, shuffles; SPLIT_K, lanes along n and warps along k,
- *            each warp leaves its part; OUTPUTS, a thread some outputs
- *   SKINNY   panel · pages on the tensor cores, weights as the 8-column operand, every warp a slice of k of every page,
- *            each warp leaves its part
- *   SYNC     all consumers meet; what any wrote to buffers and tensors before is seen by all after
- *   ASSIGN   a SCALAR
- *   FOR, IF  on scalars that are the same in every thread
- * Loader statements: FOR, IF, and
- *   PAGES    the pages that the SKINNY of the same number takes
+ *   DOT      left · right on the CUDA cores: ALONG_K, lanes along k, shuffles; SPLIT_K, lanes along n and warps along
+ * k, each warp leaves its part; OUTPUTS, a thread some outputs SKINNY   panel · pages on the tensor cores, weights as
+ * the 8-column operand, every warp a slice of k of every page, each warp leaves its part SYNC     all consumers meet;
+ * what any wrote to buffers and tensors before is seen by all after ASSIGN   a SCALAR FOR, IF  on scalars that are the
+ * same in every thread Loader statements: FOR, IF, and PAGES    the pages that the SKINNY of the same number takes
  *
  * Lowering an op (role.c) goes in steps:
  *   1. REDUCE and DOT nodes become statements with variables of their own, innermost first (role_flatten.c).

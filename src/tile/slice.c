@@ -210,26 +210,40 @@ static int64_t elementwise_divisor(const proof *p, const tile_node *n) {
     case TILE_SUB:
     case TILE_MIN:
     case TILE_MAX:
-    case TILE_MOD: return gcd(a, b);
-    case TILE_MUL: return gcd(a * b, p->block);
+    case TILE_MOD:
+        return gcd(a, b);
+    case TILE_MUL:
+        return gcd(a * b, p->block);
     case TILE_SHL: /* by at least 0, and by exactly a constant */
         return n->b->kind == TILE_CONST ? gcd(a * gcd(p->block, (int64_t)1 << min_i64(n->b->value.i, 32)), p->block)
                                         : a;
-    case TILE_BIT_AND: return max_i64(power_of_two_in(a), power_of_two_in(b));
+    case TILE_BIT_AND:
+        return max_i64(power_of_two_in(a), power_of_two_in(b));
     case TILE_BIT_OR:
-    case TILE_BIT_XOR: return min_i64(power_of_two_in(a), power_of_two_in(b));
-    default: return 1;
+    case TILE_BIT_XOR:
+        return min_i64(power_of_two_in(a), power_of_two_in(b));
+    default:
+        return 1;
     }
 }
 
 static int64_t divisor(const proof *p, const tile_node *n) {
     int64_t found = 1;
     switch (n->kind) {
-    case TILE_CONST: return gcd(p->block, n->value.i % p->block < 0 ? -(n->value.i % p->block) : n->value.i % p->block);
-    case TILE_ELEMENTWISE: found = elementwise_divisor(p, n); break;
-    case TILE_SELECT: found = gcd(divisor(p, n->b), divisor(p, n->c)); break;
-    case TILE_CAST: found = n->a->type->scalar.kind == TILE_INT ? divisor(p, n->a) : 1; break;
-    case TILE_VAR: found = p->variables[n->index]; break;
+    case TILE_CONST:
+        return gcd(p->block, n->value.i % p->block < 0 ? -(n->value.i % p->block) : n->value.i % p->block);
+    case TILE_ELEMENTWISE:
+        found = elementwise_divisor(p, n);
+        break;
+    case TILE_SELECT:
+        found = gcd(divisor(p, n->b), divisor(p, n->c));
+        break;
+    case TILE_CAST:
+        found = n->a->type->scalar.kind == TILE_INT ? divisor(p, n->a) : 1;
+        break;
+    case TILE_VAR:
+        found = p->variables[n->index];
+        break;
     case TILE_EXTENT: /* of the last dimension of a tensor of blocks? The operand is checked. */
         for (int i = 0; i < p->c->op->param_count; i++) {
             const tile_param *q = &p->c->op->params[i];
@@ -238,7 +252,8 @@ static int64_t divisor(const proof *p, const tile_node *n) {
                 found = max_i64(found, gcd(q->type->block, p->block));
         }
         break;
-    default: break;
+    default:
+        break;
     }
     /* Where 32 bits could wrap around, only factors of two survive. */
     return n->type->scalar.bits < 64 ? power_of_two_in(found) : found;
@@ -263,9 +278,8 @@ void check_alignments(check *c) {
         const int block = a->type->block;
         if (p.block != block) open_proof(&p, block);
         if (divisor(&p, a->value) == block) continue;
-        REPORT(
-            c, a->place,
-            "%s is stored in blocks of %d; the slice's %s must be a multiple of %d that can be seen, as in i*%d",
-            a->type->name, block, a->what, block, block);
+        REPORT(c, a->place,
+               "%s is stored in blocks of %d; the slice's %s must be a multiple of %d that can be seen, as in i*%d",
+               a->type->name, block, a->what, block, block);
     }
 }

@@ -1,10 +1,11 @@
 /* The tile language: what its front end (parse, check, bind) gives to everything that reads a tile program.
  *
- *   text ── tile_parse ──► tile_file ── tile_bind (constants) ──► tile_op ──► access summary, emit C, (roles, emit CUDA)
+ *   text ── tile_parse ──► tile_file ── tile_bind (constants) ──► tile_op ──► access summary, emit C, (roles, emit
+ * CUDA)
  *
- * A tile_op is a typed tree with constants folded in. Every tile has a constant shape. Operands of one elementwise node have
- * one type (casts are explicit nodes) and are broadcast numpy-wise: aligned at the right, extents of 1 stretch. The tree may
- * share nodes (a DAG) only through variables; a node has one parent. */
+ * A tile_op is a typed tree with constants folded in. Every tile has a constant shape. Operands of one elementwise node
+ * have one type (casts are explicit nodes) and are broadcast numpy-wise: aligned at the right, extents of 1 stretch.
+ * The tree may share nodes (a DAG) only through variables; a node has one parent. */
 #ifndef TILE_TILE_H
 #define TILE_TILE_H
 
@@ -22,47 +23,48 @@ int64_t tile_shape_count(const tile_shape *s);
 
 /* Operators: name in text, arity. One table for parser, printer and emitters. */
 #define TILE_OPERATORS(X)                                                                                              \
-    X(NEG, "-", 1) X(NOT, "not", 1) X(ABS, "abs", 1) X(EXP, "exp", 1) X(EXP2, "exp2", 1) X(LOG, "log", 1)              \
-    X(LOG2, "log2", 1) X(SIN, "sin", 1) X(COS, "cos", 1) X(TANH, "tanh", 1) X(SQRT, "sqrt", 1)                         \
-    X(RSQRT, "rsqrt", 1) X(FLOOR, "floor", 1) X(CEIL, "ceil", 1) X(ROUND, "round", 1)                                  \
-    X(ADD, "+", 2) X(SUB, "-", 2) X(MUL, "*", 2) X(DIV, "/", 2) X(MOD, "%", 2) X(CEIL_DIV, "ceil_div", 2)              \
-    X(MIN, "min", 2) X(MAX, "max", 2) X(AND, "and", 2) X(OR, "or", 2)                                                  \
-    X(BIT_AND, "&", 2) X(BIT_OR, "|", 2) X(BIT_XOR, "^", 2) X(SHL, "<<", 2) X(SHR, ">>", 2)                            \
-    X(EQ, "==", 2) X(NE, "!=", 2) X(LT, "<", 2) X(LE, "<=", 2) X(GT, ">", 2) X(GE, ">=", 2)                            \
-    X(SUM, "sum", 1) X(REDUCE_MAX, "max", 1) X(REDUCE_MIN, "min", 1) X(ARGMAX, "argmax", 1)
+    X(NEG, "-", 1)                                                                                                     \
+    X(NOT, "not", 1) X(ABS, "abs", 1) X(EXP, "exp", 1) X(EXP2, "exp2", 1) X(LOG, "log", 1) X(LOG2, "log2", 1)          \
+        X(SIN, "sin", 1) X(COS, "cos", 1) X(TANH, "tanh", 1) X(SQRT, "sqrt", 1) X(RSQRT, "rsqrt", 1)                   \
+            X(FLOOR, "floor", 1) X(CEIL, "ceil", 1) X(ROUND, "round", 1) X(ADD, "+", 2) X(SUB, "-", 2) X(MUL, "*", 2)  \
+                X(DIV, "/", 2) X(MOD, "%", 2) X(CEIL_DIV, "ceil_div", 2) X(MIN, "min", 2) X(MAX, "max", 2)             \
+                    X(AND, "and", 2) X(OR, "or", 2) X(BIT_AND, "&", 2) X(BIT_OR, "|", 2) X(BIT_XOR, "^", 2)            \
+                        X(SHL, "<<", 2) X(SHR, ">>", 2) X(EQ, "==", 2) X(NE, "!=", 2) X(LT, "<", 2) X(LE, "<=", 2)     \
+                            X(GT, ">", 2) X(GE, ">=", 2) X(SUM, "sum", 1) X(REDUCE_MAX, "max", 1)                      \
+                                X(REDUCE_MIN, "min", 1) X(ARGMAX, "argmax", 1)
 
 typedef enum tile_operator {
 #define X(name, text, arity) TILE_##name,
     TILE_OPERATORS(X)
 #undef X
-    TILE_OPERATOR_COUNT
+        TILE_OPERATOR_COUNT
 } tile_operator;
 const char *tile_operator_text(tile_operator o);
 
 typedef enum tile_node_kind {
     /* scalars (rank 0) */
-    TILE_CONST,       /* value.i for integers and bool, value.f for floats; `type` says which */
-    TILE_GRID,        /* index of grid axis `index`; type i64 */
-    TILE_LOOP,        /* variable of loop `index`; i64 */
-    TILE_EXTENT,      /* free extent `index`; i64 */
-    TILE_LIVE,        /* live parameter `index` (of op->params); i64 */
-    TILE_ARG,         /* arg parameter `index`; i64 for integer args, f32 for f32 args */
-    TILE_FORMAT_INDEX,/* only in formats: the i of value[i]; i32 */
-    TILE_FIELD,       /* only in formats: field `index` at element `a`; i32 or f32 */
+    TILE_CONST,        /* value.i for integers and bool, value.f for floats; `type` says which */
+    TILE_GRID,         /* index of grid axis `index`; type i64 */
+    TILE_LOOP,         /* variable of loop `index`; i64 */
+    TILE_EXTENT,       /* free extent `index`; i64 */
+    TILE_LIVE,         /* live parameter `index` (of op->params); i64 */
+    TILE_ARG,          /* arg parameter `index`; i64 for integer args, f32 for f32 args */
+    TILE_FORMAT_INDEX, /* only in formats: the i of value[i]; i32 */
+    TILE_FIELD,        /* only in formats: field `index` at element `a`; i32 or f32 */
     /* tiles of any rank */
     TILE_VAR,         /* the current value of variable `index` */
     TILE_LOAD,        /* the slice `access`; type is the tensor's storage format */
     TILE_ELEMENTWISE, /* `op` on a, or a and b */
     TILE_SELECT,      /* where(a, b, c): a is bool */
     TILE_CAST,        /* a to `type`; from a block format: decode to f32 */
-    TILE_REDUCE,      /* `op` (SUM, REDUCE_MAX, REDUCE_MIN, ARGMAX) of a along axis `index`, which stays with extent 1 */
-    TILE_DOT,         /* a [m, k] times b [k, n]; f32 or i32 */
-    TILE_TRANSPOSE,   /* the last two dimensions of a, exchanged */
-    TILE_RESHAPE,     /* a in row-major order */
-    TILE_BROADCAST,   /* a stretched to `shape` */
-    TILE_CONCAT,      /* list[0..count) along axis `index` */
-    TILE_PART,        /* a part of tile a: starts in value-constant `access` items (RANGE with CONST start, or POINT) */
-    TILE_IOTA         /* i32 0, 1, ... along the only axis */
+    TILE_REDUCE,    /* `op` (SUM, REDUCE_MAX, REDUCE_MIN, ARGMAX) of a along axis `index`, which stays with extent 1 */
+    TILE_DOT,       /* a [m, k] times b [k, n]; f32 or i32 */
+    TILE_TRANSPOSE, /* the last two dimensions of a, exchanged */
+    TILE_RESHAPE,   /* a in row-major order */
+    TILE_BROADCAST, /* a stretched to `shape` */
+    TILE_CONCAT,    /* list[0..count) along axis `index` */
+    TILE_PART,      /* a part of tile a: starts in value-constant `access` items (RANGE with CONST start, or POINT) */
+    TILE_IOTA       /* i32 0, 1, ... along the only axis */
 } tile_node_kind;
 
 typedef enum tile_item_kind {
@@ -75,12 +77,13 @@ typedef struct tile_item {
     tile_item_kind kind;
     struct tile_node *start; /* `:` is a RANGE with start 0 and the whole extent */
     int64_t size;            /* RANGE, GATHER: elements; POINT: 1 */
-    struct tile_node *limit; /* RANGE: a scalar; elements at it and beyond are out of range. NULL: only the extent limits */
+    struct tile_node
+        *limit; /* RANGE: a scalar; elements at it and beyond are out of range. NULL: only the extent limits */
 } tile_item;
 
 typedef struct tile_access {
-    int param;               /* index into op->params; -1 in TILE_PART */
-    int rank;                /* the tensor's (or the parted tile's) rank: one item each */
+    int param; /* index into op->params; -1 in TILE_PART */
+    int rank;  /* the tensor's (or the parted tile's) rank: one item each */
     tile_item item[TILE_RANK];
 } tile_access;
 
@@ -93,7 +96,10 @@ typedef struct tile_node {
     struct tile_node **list;
     int count;
     int index;
-    union { int64_t i; double f; } value;
+    union {
+        int64_t i;
+        double f;
+    } value;
     tile_access *access;
     int line, column;
 } tile_node;
@@ -104,15 +110,15 @@ typedef struct tile_statement {
     tile_statement_kind kind;
     struct tile_statement *next;
     int line, column;
-    int index;               /* ASSIGN: variable; FOR: loop */
-    tile_node *value;        /* ASSIGN: has the variable's type and shape. STORE: broadcastable to the slice's shape, of the
-                                tensor's type. IF: the condition, a scalar bool */
-    bool declares;           /* ASSIGN: this is the variable's first assignment */
-    bool adds;               /* STORE: += */
-    tile_access *access;     /* STORE */
-    tile_shape shape;        /* STORE: the slice's shape */
-    tile_node *begin, *end;  /* FOR: scalars, begin .. end */
-    bool stream;             /* FOR */
+    int index;           /* ASSIGN: variable; FOR: loop */
+    tile_node *value;    /* ASSIGN: has the variable's type and shape. STORE: broadcastable to the slice's shape, of the
+                            tensor's type. IF: the condition, a scalar bool */
+    bool declares;       /* ASSIGN: this is the variable's first assignment */
+    bool adds;           /* STORE: += */
+    tile_access *access; /* STORE */
+    tile_shape shape;    /* STORE: the slice's shape */
+    tile_node *begin, *end;                  /* FOR: scalars, begin .. end */
+    bool stream;                             /* FOR */
     struct tile_statement *body, *otherwise; /* FOR, IF; the else branch */
 } tile_statement;
 
@@ -121,10 +127,10 @@ typedef enum tile_param_kind { TILE_IN, TILE_OUT, TILE_INOUT, TILE_PARAM_ARG, TI
 typedef struct tile_param {
     const char *name;
     tile_param_kind kind;
-    const tile_format *type; /* tensors: storage; arg: f32 or i32; live: i32 */
-    int rank;                /* tensors */
+    const tile_format *type;      /* tensors: storage; arg: f32 or i32; live: i32 */
+    int rank;                     /* tensors */
     tile_node *extent[TILE_RANK]; /* tensors: CONST, EXTENT, or an expression with LIVE and ARG */
-    int ordinal;             /* its place among the parameters of its sort: tensors, args, lives are numbered apart */
+    int ordinal; /* its place among the parameters of its sort: tensors, args, lives are numbered apart */
 } tile_param;
 
 typedef struct tile_variable {
@@ -142,16 +148,18 @@ typedef struct tile_constant { /* a bound constant: an integer, or a type when `
 } tile_constant;
 
 typedef struct tile_op {
-    const char *name;            /* the tile program's name */
-    const char *text;            /* the text of this tile program and of the formats it uses: enough to bind it again */
-    const char *path;            /* the file it came from, for #line and messages */
+    const char *name; /* the tile program's name */
+    const char *text; /* the text of this tile program and of the formats it uses: enough to bind it again */
+    const char *path; /* the file it came from, for #line and messages */
     tile_constant constants[TILE_CONSTANTS];
-    int constant_count;          /* in the order of their declaration */
+    int constant_count; /* in the order of their declaration */
     tile_param params[TILE_PARAMS];
     int param_count, tensor_count, arg_count, live_count;
     const char *extent_names[TILE_EXTENTS];
     int extent_count;
-    struct { int param, dimension; } extent_source[TILE_EXTENTS]; /* where the operand gives the free extent's value */
+    struct {
+        int param, dimension;
+    } extent_source[TILE_EXTENTS]; /* where the operand gives the free extent's value */
     const char *axis_names[TILE_AXES];
     tile_node *axis_count[TILE_AXES]; /* scalars without GRID and LOOP */
     int axis_total;
@@ -160,7 +168,7 @@ typedef struct tile_op {
     tile_variable *variables;
     int variable_count;
     tile_statement *body;
-    hash128 hash;                /* of name, text and constants: equal hashes are the same op */
+    hash128 hash; /* of name, text and constants: equal hashes are the same op */
 } tile_op;
 
 /* ---- front end ------------------------------------------------------------------------------------------------- */
@@ -178,16 +186,17 @@ typedef struct tile_diagnostics {
     int count;
 } tile_diagnostics;
 
-/* Parses a file of tile programs and formats. Formats of the instruction library are known in every file. On MT_E_SYNTAX every
- * error found is in *diagnostics (may be NULL) and the first in *error. `path` is for messages; the text is copied. */
+/* Parses a file of tile programs and formats. Formats of the instruction library are known in every file. On
+ * MT_E_SYNTAX every error found is in *diagnostics (may be NULL) and the first in *error. `path` is for messages; the
+ * text is copied. */
 mt_status tile_parse(tile_file **out, const char *path, const char *text, size_t length, tile_diagnostics *diagnostics,
                      mt_error *error);
 void tile_file_free(tile_file *f);
 /* The embedded instruction library, parsed once per process; never freed. */
 mt_status tile_library(const tile_file **out, mt_error *error);
 
-size_t tile_file_count(const tile_file *f);               /* tile programs */
-const char *tile_file_name(const tile_file *f, size_t i); /* the i-th one's name */
+size_t tile_file_count(const tile_file *f);                      /* tile programs */
+const char *tile_file_name(const tile_file *f, size_t i);        /* the i-th one's name */
 const char *tile_file_doc(const tile_file *f, const char *name); /* the comment above it, "" when none */
 size_t tile_file_format_count(const tile_file *f);
 const tile_format *tile_file_format(const tile_file *f, size_t i);
@@ -196,8 +205,8 @@ const tile_format *tile_file_format(const tile_file *f, size_t i);
 typedef struct tile_signature_param {
     const char *name;
     tile_param_kind kind;
-    const char *type_constant;   /* tensors: the type constant that is its type, or NULL */
-    const tile_format *type;     /* when type_constant is NULL */
+    const char *type_constant; /* tensors: the type constant that is its type, or NULL */
+    const tile_format *type;   /* when type_constant is NULL */
     int rank;
     const char *extent_name[TILE_RANK]; /* a bare name (constant or free extent), or NULL for an expression */
 } tile_signature_param;
@@ -209,9 +218,10 @@ int tile_constants(const tile_file *f, const char *name, tile_constant *out);
 /* A constant's tune choices; returns their number (0 when it has none), at most `room` are written. */
 int tile_tune(const tile_file *f, const char *name, const char *constant, int64_t *out, int room);
 
-/* What a fused program stands for: `equals { t = rmsnorm(x, g, eps); y = linear(t, w) }`. Each step applies a program of the library to
- * names that are parameters of this program or results of earlier steps: inputs by position over its in, inout, arg and live
- * parameters, outputs over its out parameters. The fusion pass rewrites by it, and the tests prove it. */
+/* What a fused program stands for: `equals { t = rmsnorm(x, g, eps); y = linear(t, w) }`. Each step applies a program
+ * of the library to names that are parameters of this program or results of earlier steps: inputs by position over its
+ * in, inout, arg and live parameters, outputs over its out parameters. The fusion pass rewrites by it, and the tests
+ * prove it. */
 typedef struct tile_step {
     const char *program;
     const char *input[TILE_PARAMS], *output[TILE_PARAMS];
@@ -221,9 +231,10 @@ enum { TILE_STEPS = 8 };
 /* Fills at most TILE_STEPS steps; returns their number, 0 for a program without `equals`. */
 int tile_equals(const tile_file *f, const char *name, tile_step *out);
 
-/* Binds constants (by name; the others take their defaults) and checks the whole program: types, shapes, slices, stores. The op lives
- * in `a`; the file may be freed afterwards. Errors: MT_E_ARGUMENT (no such program or constant, one missing), MT_E_SYNTAX with
- * diagnostics as above (a shape that does not fit is reported at its place in the text). */
+/* Binds constants (by name; the others take their defaults) and checks the whole program: types, shapes, slices,
+ * stores. The op lives in `a`; the file may be freed afterwards. Errors: MT_E_ARGUMENT (no such program or constant,
+ * one missing), MT_E_SYNTAX with diagnostics as above (a shape that does not fit is reported at its place in the text).
+ */
 mt_status tile_bind(arena *a, const tile_op **out, const tile_file *f, const char *name, const tile_constant *constants,
                     size_t count, tile_diagnostics *diagnostics, mt_error *error);
 
@@ -238,11 +249,16 @@ typedef struct tile_operand {
 
 typedef struct tile_instance {
     const tile_op *op;
-    tile_operand tensor[TILE_PARAMS];       /* by tensor ordinal */
-    union { int64_t i; float f; } arg[TILE_PARAMS]; /* by arg ordinal */
-    struct { int32_t least, most; } live[TILE_PARAMS]; /* by live ordinal: the range the value can take */
-    int64_t free_extent[TILE_EXTENTS];      /* set by tile_instance_check, with the next */
-    bool free_live[TILE_EXTENTS];           /* it is that at most */
+    tile_operand tensor[TILE_PARAMS]; /* by tensor ordinal */
+    union {
+        int64_t i;
+        float f;
+    } arg[TILE_PARAMS]; /* by arg ordinal */
+    struct {
+        int32_t least, most;
+    } live[TILE_PARAMS];               /* by live ordinal: the range the value can take */
+    int64_t free_extent[TILE_EXTENTS]; /* set by tile_instance_check, with the next */
+    bool free_live[TILE_EXTENTS];      /* it is that at most */
 } tile_instance;
 
 /* Checks that operands fit the op's extents (rank, constants, agreement of free extents, room for live maxima, block
@@ -252,12 +268,15 @@ mt_status tile_instance_check(tile_instance *i, mt_error *error);
 /* Grid points along each axis, at the live values' maxima; returns their product, or -1 when it exceeds 2^31 - 1. */
 int64_t tile_instance_grid(const tile_instance *i, int64_t count[TILE_AXES]);
 
-/* The part of a tensor that one instruction may touch: in each dimension [low, high), clipped to the operand. `offset_live` >= 0
- * means the interval is relative to that live value (by ordinal): it moves with it. Two intervals with the same offset_live compare
- * exactly; otherwise widen with the live range. */
-typedef struct tile_interval { int64_t low, high; int offset_live; } tile_interval;
+/* The part of a tensor that one instruction may touch: in each dimension [low, high), clipped to the operand.
+ * `offset_live` >= 0 means the interval is relative to that live value (by ordinal): it moves with it. Two intervals
+ * with the same offset_live compare exactly; otherwise widen with the live range. */
+typedef struct tile_interval {
+    int64_t low, high;
+    int offset_live;
+} tile_interval;
 typedef struct tile_box {
-    int tensor;      /* ordinal */
+    int tensor; /* ordinal */
     bool reads, writes;
     int rank;
     tile_interval dim[TILE_RANK];
@@ -265,24 +284,25 @@ typedef struct tile_box {
 
 typedef struct tile_summary {
     int box_count;
-    tile_box box[2 * TILE_PARAMS]; /* at most one read and one write box per tensor: the hull of all accesses */
+    tile_box box[2 * TILE_PARAMS];     /* at most one read and one write box per tensor: the hull of all accesses */
     int64_t bytes_read, bytes_written; /* of the boxes, clipped, in storage bytes */
-    int64_t flops;                 /* 2 m n k of every dot, 1 per element of other float operations, at live maxima */
+    int64_t flops; /* 2 m n k of every dot, 1 per element of other float operations, at live maxima */
 } tile_summary;
 /* The summary of one grid point. Indices that come from data give the whole dimension. */
 void tile_summarise(const tile_instance *i, const int64_t index[TILE_AXES], tile_summary *out);
 /* Makes an interval absolute by widening it with the live value's range and clipping it to [0, extent). */
 tile_interval tile_interval_absolute(const tile_instance *i, tile_interval v, int64_t extent);
 
-/* ---- ranges (range.c) --------------------------------------------------------------------------------------------- */
+/* ---- ranges (range.c) ---------------------------------------------------------------------------------------------
+ */
 
 /* The range [low, high] of `op` on integers in a[0]..a[1] and b[0]..b[1], each within +-2^60. False: none is known. */
 bool tile_operate_range(tile_operator op, const int64_t a[2], const int64_t b[2], int64_t *low, int64_t *high);
 
 /* ---- printing (print.c) ------------------------------------------------------------------------------------------ */
 
-void tile_print_node(text *out, const tile_op *op, const tile_node *n);   /* one line, in the language's syntax */
-void tile_print_op(text *out, const tile_op *op);                         /* the bound program, for people */
+void tile_print_node(text *out, const tile_op *op, const tile_node *n); /* one line, in the language's syntax */
+void tile_print_op(text *out, const tile_op *op);                       /* the bound program, for people */
 
 /* The field layout of a block format, for emitters. */
 typedef struct tile_field {
@@ -294,8 +314,8 @@ typedef struct tile_field {
 typedef struct tile_format_body {
     tile_field *fields;
     int field_count;
-    tile_node *value;        /* element TILE_FORMAT_INDEX, as f32; helper functions are inlined */
-    const char *text;        /* the declaration */
+    tile_node *value; /* element TILE_FORMAT_INDEX, as f32; helper functions are inlined */
+    const char *text; /* the declaration */
     const char *doc;
 } tile_format_body;
 /* Decodes a block by walking the tree: slow, for tests, constants and error checks. `out` gets f->block floats. */

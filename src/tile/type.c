@@ -11,29 +11,63 @@
 #include <math.h>
 
 #define INTEGERS(n)                                                                                                    \
-    {.name = "i" #n, .scalar = {.kind = TILE_INT, .bits = n}, .block = 1, .bits = n},                                  \
-    {.name = "u" #n, .scalar = {.kind = TILE_UINT, .bits = n}, .block = 1, .bits = n}
+    {.name = "i" #n, .scalar = {.kind = TILE_INT, .bits = n}, .block = 1, .bits = n}, {                                \
+        .name = "u" #n, .scalar = {.kind = TILE_UINT, .bits = n}, .block = 1, .bits = n                                \
+    }
 #define FLOAT(label, sign, x, y, s)                                                                                    \
-    {.name = label,                                                                                                    \
-     .scalar = {TILE_FLOAT, (sign) + (x) + (y), .exponent = x, .mantissa = y, .is_unsigned = !(sign), .special = s},   \
-     .block = 1,                                                                                                       \
-     .bits = (sign) + (x) + (y)}
+    {                                                                                                                  \
+        .name = label, .scalar = {TILE_FLOAT,    (sign) + (x) + (y),     .exponent = x,                                \
+                                  .mantissa = y, .is_unsigned = !(sign), .special = s},                                \
+        .block = 1, .bits = (sign) + (x) + (y)                                                                         \
+    }
 #define SMALL_FLOAT(x, y) FLOAT("e" #x "m" #y, 1, x, y, SMALL_SPECIAL(10 * (x) + (y)))
 #define SMALL_SPECIAL(xy) ((xy) == 52 ? TILE_IEEE : (xy) == 43 ? TILE_NAN : TILE_FINITE)
 
 /* Every scalar format. Constant, so that a name's pointer is the same for all threads without any initialisation. */
 static const tile_format scalar_formats[] = {
-    FLOAT("f32", 1, 8, 23, TILE_IEEE), FLOAT("f16", 1, 5, 10, TILE_IEEE), FLOAT("bf16", 1, 8, 7, TILE_IEEE),
-    FLOAT("f64", 1, 11, 52, TILE_IEEE), FLOAT("e8m0", 0, 8, 0, TILE_NAN),
+    FLOAT("f32", 1, 8, 23, TILE_IEEE),
+    FLOAT("f16", 1, 5, 10, TILE_IEEE),
+    FLOAT("bf16", 1, 8, 7, TILE_IEEE),
+    FLOAT("f64", 1, 11, 52, TILE_IEEE),
+    FLOAT("e8m0", 0, 8, 0, TILE_NAN),
     {.name = "bool", .scalar = {.kind = TILE_BOOL, .bits = 8}, .block = 1, .bits = 8},
-    INTEGERS(1), INTEGERS(2), INTEGERS(3), INTEGERS(4), INTEGERS(5), INTEGERS(6), INTEGERS(7), INTEGERS(8),
-    INTEGERS(16), INTEGERS(32), INTEGERS(64),
-    SMALL_FLOAT(1, 1), SMALL_FLOAT(2, 0),
-    SMALL_FLOAT(1, 2), SMALL_FLOAT(2, 1), SMALL_FLOAT(3, 0),
-    SMALL_FLOAT(1, 3), SMALL_FLOAT(2, 2), SMALL_FLOAT(3, 1), SMALL_FLOAT(4, 0),
-    SMALL_FLOAT(1, 4), SMALL_FLOAT(2, 3), SMALL_FLOAT(3, 2), SMALL_FLOAT(4, 1), SMALL_FLOAT(5, 0),
-    SMALL_FLOAT(1, 5), SMALL_FLOAT(2, 4), SMALL_FLOAT(3, 3), SMALL_FLOAT(4, 2), SMALL_FLOAT(5, 1), SMALL_FLOAT(6, 0),
-    SMALL_FLOAT(1, 6), SMALL_FLOAT(2, 5), SMALL_FLOAT(3, 4), SMALL_FLOAT(4, 3), SMALL_FLOAT(5, 2), SMALL_FLOAT(6, 1),
+    INTEGERS(1),
+    INTEGERS(2),
+    INTEGERS(3),
+    INTEGERS(4),
+    INTEGERS(5),
+    INTEGERS(6),
+    INTEGERS(7),
+    INTEGERS(8),
+    INTEGERS(16),
+    INTEGERS(32),
+    INTEGERS(64),
+    SMALL_FLOAT(1, 1),
+    SMALL_FLOAT(2, 0),
+    SMALL_FLOAT(1, 2),
+    SMALL_FLOAT(2, 1),
+    SMALL_FLOAT(3, 0),
+    SMALL_FLOAT(1, 3),
+    SMALL_FLOAT(2, 2),
+    SMALL_FLOAT(3, 1),
+    SMALL_FLOAT(4, 0),
+    SMALL_FLOAT(1, 4),
+    SMALL_FLOAT(2, 3),
+    SMALL_FLOAT(3, 2),
+    SMALL_FLOAT(4, 1),
+    SMALL_FLOAT(5, 0),
+    SMALL_FLOAT(1, 5),
+    SMALL_FLOAT(2, 4),
+    SMALL_FLOAT(3, 3),
+    SMALL_FLOAT(4, 2),
+    SMALL_FLOAT(5, 1),
+    SMALL_FLOAT(6, 0),
+    SMALL_FLOAT(1, 6),
+    SMALL_FLOAT(2, 5),
+    SMALL_FLOAT(3, 4),
+    SMALL_FLOAT(4, 3),
+    SMALL_FLOAT(5, 2),
+    SMALL_FLOAT(6, 1),
     SMALL_FLOAT(7, 0),
 };
 
@@ -52,10 +86,14 @@ static uint64_t mask(int n) { return n < 64 ? ((uint64_t)1 << n) - 1 : UINT64_MA
 static uint64_t max_code(tile_scalar t) {
     const uint64_t all = mask(t.exponent + t.mantissa);
     switch (t.kind) {
-    case TILE_BOOL: return 1;
-    case TILE_INT: return mask(t.bits - 1);
-    case TILE_UINT: return mask(t.bits);
-    default: return t.special == TILE_IEEE ? all - mask(t.mantissa) - 1 : t.special == TILE_NAN ? all - 1 : all;
+    case TILE_BOOL:
+        return 1;
+    case TILE_INT:
+        return mask(t.bits - 1);
+    case TILE_UINT:
+        return mask(t.bits);
+    default:
+        return t.special == TILE_IEEE ? all - mask(t.mantissa) - 1 : t.special == TILE_NAN ? all - 1 : all;
     }
 }
 
@@ -85,10 +123,14 @@ double tile_scalar_decode(tile_scalar t, uint64_t code) {
     code &= mask(t.bits);
     const uint64_t sign = (uint64_t)1 << (t.bits - 1);
     switch (t.kind) {
-    case TILE_BOOL: return code != 0;
-    case TILE_INT: return (double)(int64_t)((code ^ sign) - sign);
-    case TILE_UINT: return (double)code;
-    default: return decode_float(t, code);
+    case TILE_BOOL:
+        return code != 0;
+    case TILE_INT:
+        return (double)(int64_t)((code ^ sign) - sign);
+    case TILE_UINT:
+        return (double)code;
+    default:
+        return decode_float(t, code);
     }
 }
 

@@ -24,16 +24,19 @@ static int classes_of(tile_operator op) {
     switch (op) {
     case TILE_NOT:
     case TILE_AND:
-    case TILE_OR: return BOOLS;
+    case TILE_OR:
+        return BOOLS;
     case TILE_MOD:
     case TILE_CEIL_DIV:
     case TILE_BIT_AND:
     case TILE_BIT_OR:
     case TILE_BIT_XOR:
     case TILE_SHL:
-    case TILE_SHR: return INTEGERS;
+    case TILE_SHR:
+        return INTEGERS;
     case TILE_EQ:
-    case TILE_NE: return FLOATS | INTEGERS | BOOLS;
+    case TILE_NE:
+        return FLOATS | INTEGERS | BOOLS;
     case TILE_EXP:
     case TILE_EXP2:
     case TILE_LOG:
@@ -45,8 +48,10 @@ static int classes_of(tile_operator op) {
     case TILE_RSQRT:
     case TILE_FLOOR:
     case TILE_CEIL:
-    case TILE_ROUND: return FLOATS;
-    default: return FLOATS | INTEGERS;
+    case TILE_ROUND:
+        return FLOATS;
+    default:
+        return FLOATS | INTEGERS;
     }
 }
 
@@ -510,8 +515,10 @@ static tile_node *name(check *c, const ast_expr *e) {
     }
     tile_node_kind kind;
     switch (s->kind) {
-    case SYMBOL_CONSTANT: return check_literal_integer(c, e->place, c->op->constants[s->index].value);
-    case SYMBOL_PARAM: return param(c, e, s->index);
+    case SYMBOL_CONSTANT:
+        return check_literal_integer(c, e->place, c->op->constants[s->index].value);
+    case SYMBOL_PARAM:
+        return param(c, e, s->index);
     case SYMBOL_VARIABLE: {
         tile_variable *v = &c->op->variables[s->index];
         tile_node *n = check_node(c, e->place, TILE_VAR, v->type, &v->shape);
@@ -519,10 +526,17 @@ static tile_node *name(check *c, const ast_expr *e) {
         v->uses++;
         return n;
     }
-    case SYMBOL_EXTENT: kind = TILE_EXTENT; break;
-    case SYMBOL_AXIS: kind = TILE_GRID; break;
-    case SYMBOL_LOOP: kind = TILE_LOOP; break;
-    default: return NULL;
+    case SYMBOL_EXTENT:
+        kind = TILE_EXTENT;
+        break;
+    case SYMBOL_AXIS:
+        kind = TILE_GRID;
+        break;
+    case SYMBOL_LOOP:
+        kind = TILE_LOOP;
+        break;
+    default:
+        return NULL;
     }
     tile_node *n = check_node(c, e->place, kind, c->i64, &(tile_shape){0});
     n->index = s->index;
@@ -540,7 +554,8 @@ static tile_node *slice(check *c, const ast_expr *e) {
 
 tile_node *check_open(check *c, const ast_expr *e) {
     switch (e->kind) {
-    case AST_INTEGER: return check_literal_integer(c, e->place, e->integer);
+    case AST_INTEGER:
+        return check_literal_integer(c, e->place, e->integer);
     case AST_FLOAT: {
         tile_node *n = check_node(c, e->place, TILE_CONST, &check_number, &(tile_shape){0});
         n->value.f = e->number;
@@ -551,15 +566,20 @@ tile_node *check_open(check *c, const ast_expr *e) {
         n->value.i = e->integer != 0;
         return n;
     }
-    case AST_NAME: return name(c, e);
-    case AST_UNARY: return check_operator(c, e->place, e->op, check_open(c, e->a), NULL);
+    case AST_NAME:
+        return name(c, e);
+    case AST_UNARY:
+        return check_operator(c, e->place, e->op, check_open(c, e->a), NULL);
     case AST_BINARY: {
         tile_node *a = check_open(c, e->a), *b = check_open(c, e->b);
         return check_operator(c, e->place, e->op, a, b);
     }
-    case AST_CALL: return call(c, e);
-    case AST_SLICE: return slice(c, e);
-    case AST_TRANSPOSE: return transpose(c, e);
+    case AST_CALL:
+        return call(c, e);
+    case AST_SLICE:
+        return slice(c, e);
+    case AST_TRANSPOSE:
+        return transpose(c, e);
     }
     return NULL;
 }

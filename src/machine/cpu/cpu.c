@@ -260,7 +260,8 @@ static mt_status bind_rest(cpu_session *s, mt_error *error) {
     for (size_t i = 0; i < p->tensors_count && status == MT_OK; i++) {
         const program_tensor *t = &p->tensors[i];
         if (s->tensors[i].data) continue;
-        if (t->role == MT_STATE || t->role == MT_OUTPUT) status = own_memory(s, i, error);
+        if (t->role == MT_STATE || t->role == MT_OUTPUT)
+            status = own_memory(s, i, error);
         else
             status = error_set(error, MT_E_ARGUMENT, program_string(p, t->name), "%s '%s' is not bound",
                                t->role == MT_INPUT ? "input" : "weight", program_string(p, t->name));

@@ -22,9 +22,9 @@ typedef struct cpu_barrier {
 typedef struct cpu_worker {
     struct cpu_machine *machine;
     int number;
-    pthread_t thread;         /* not for worker 0, which is whoever runs the session */
-    pthread_cond_t wake;      /* with machine->lock */
-    uint32_t sleeps_on;       /* the barrier, or CPU_NONE; under machine->lock, as the next two: */
+    pthread_t thread;             /* not for worker 0, which is whoever runs the session */
+    pthread_cond_t wake;          /* with machine->lock */
+    uint32_t sleeps_on;           /* the barrier, or CPU_NONE; under machine->lock, as the next two: */
     uint32_t instruction, target; /* that waits there, for how many arrivals */
     void *scratch;
     size_t scratch_bytes;
@@ -34,22 +34,22 @@ typedef struct cpu_machine {
     mt_machine base;
     int worker_count;
     cpu_worker *workers;
-    uint64_t spin_ns;             /* how long a wait spins before it sleeps */
-    pthread_mutex_t turn;         /* held by the session that runs, or that changes the workers */
-    struct cpu_session *session;  /* that runs; written before `run` is raised */
-    _Atomic uint32_t run;         /* number of the run; raised to start the workers */
-    _Atomic int parked;           /* workers that sleep between runs */
-    _Atomic int active;           /* workers 1 and on that have not left the run */
-    _Atomic int caller_sleeps;    /* worker 0 sleeps until active is 0 */
-    bool quit;                    /* under lock */
-    pthread_mutex_t lock;         /* for everybody who sleeps */
+    uint64_t spin_ns;            /* how long a wait spins before it sleeps */
+    pthread_mutex_t turn;        /* held by the session that runs, or that changes the workers */
+    struct cpu_session *session; /* that runs; written before `run` is raised */
+    _Atomic uint32_t run;        /* number of the run; raised to start the workers */
+    _Atomic int parked;          /* workers that sleep between runs */
+    _Atomic int active;          /* workers 1 and on that have not left the run */
+    _Atomic int caller_sleeps;   /* worker 0 sleeps until active is 0 */
+    bool quit;                   /* under lock */
+    pthread_mutex_t lock;        /* for everybody who sleeps */
     pthread_cond_t start, done;
 } cpu_machine;
 
 /* What all instructions of a node share. */
 typedef struct cpu_node {
     cpu_code *code;
-    cpu_tensor *tensors;          /* by ordinal */
+    cpu_tensor *tensors; /* by ordinal */
     int tensor_count, live_count;
     const uint32_t *operands;     /* by ordinal: index into the program's operands */
     const uint16_t *live_indices; /* by ordinal: index into the program's lives */
@@ -58,12 +58,12 @@ typedef struct cpu_node {
 } cpu_node;
 
 typedef struct cpu_memory {
-    void *data;                   /* NULL: not bound yet */
+    void *data; /* NULL: not bound yet */
     size_t bytes;
-    bool owned;                   /* by the session; to be unmapped */
+    bool owned; /* by the session; to be unmapped */
 } cpu_memory;
 
-typedef struct cpu_failure {      /* the wait that did not end */
+typedef struct cpu_failure { /* the wait that did not end */
     uint32_t instruction, barrier, expected, actual;
     int worker;
 } cpu_failure;
@@ -74,10 +74,10 @@ typedef struct cpu_session {
     const mt_program *program;
     arena *memory;
     program_binding binding;
-    void **handles;               /* of the compiled objects, by op */
-    const cpu_entry **entries;    /* by op */
+    void **handles;            /* of the compiled objects, by op */
+    const cpu_entry **entries; /* by op */
     machine_names names;
-    cpu_memory *tensors;          /* by tensor; MT_TEMP: inside the slots */
+    cpu_memory *tensors; /* by tensor; MT_TEMP: inside the slots */
     cpu_memory slots;
     cpu_node *nodes;
     bool stale_tensors, stale_lives; /* the nodes' tables do not show what was bound or set last */
@@ -88,14 +88,14 @@ typedef struct cpu_session {
     _Atomic uint32_t next;
 
     cpu_barrier *barriers;
-    uint32_t epoch;               /* runs since the counters were last cleared, modulo 2^32 */
-    bool broken;                  /* the last run stopped: counters must be cleared */
-    uint64_t timeout_ns;          /* 0: none */
-    _Atomic bool stop;            /* a worker has given up; all leave */
-    cpu_failure failure;          /* written by the worker that sets stop, under machine->lock */
+    uint32_t epoch;      /* runs since the counters were last cleared, modulo 2^32 */
+    bool broken;         /* the last run stopped: counters must be cleared */
+    uint64_t timeout_ns; /* 0: none */
+    _Atomic bool stop;   /* a worker has given up; all leave */
+    cpu_failure failure; /* written by the worker that sets stop, under machine->lock */
 
     bool profiling;
-    uint64_t *node_ns;            /* by worker, then node */
+    uint64_t *node_ns; /* by worker, then node */
 } cpu_session;
 
 /* cpu_run.c: starts the workers, runs the session's program once, returns when all have left. machine->turn is held. */

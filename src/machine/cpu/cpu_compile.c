@@ -33,16 +33,16 @@ static const char *const arguments[] = {"-O3", "-march=native", "-fPIC", "-share
 
 typedef struct trailer { /* the last bytes of an object in the cache */
     char magic[16];
-    uint64_t hash[2];    /* of all bytes before the trailer */
+    uint64_t hash[2]; /* of all bytes before the trailer */
 } trailer;
 static const char trailer_magic[16] = "monotile object";
 
 typedef struct compiler {
-    text words;          /* CC, its words separated by NULs */
+    text words; /* CC, its words separated by NULs */
     char *word[MOST_WORDS];
     int word_count;
-    text folder;         /* of the cache */
-    text key;            /* what, besides the emitted text, decides an object's bytes */
+    text folder; /* of the cache */
+    text key;    /* what, besides the emitted text, decides an object's bytes */
 } compiler;
 
 static mt_status out_of_memory(mt_error *error) {
@@ -240,7 +240,7 @@ static mt_status object_store(const char *compiled, const char *path, mt_error *
 /* One op on its way through the compiler. */
 typedef struct job {
     const tile_op *op;
-    text code, path;     /* the emitted text; the object in the cache */
+    text code, path;          /* the emitted text; the object in the cache */
     text source, object, log; /* temporary files */
     pid_t pid;
     bool running;

@@ -95,8 +95,10 @@ static bool wait_slowly(cpu_worker *w, cpu_session *s, uint32_t instruction, uin
     atomic_fetch_add(&b->sleepers, 1);
     bool done;
     while (!(done = reached(atomic_load(&b->count), threshold)) && !atomic_load(&s->stop)) {
-        if (deadline && clock_ns() >= deadline) give_up(s);
-        else sleep_until(m, &w->wake, deadline);
+        if (deadline && clock_ns() >= deadline)
+            give_up(s);
+        else
+            sleep_until(m, &w->wake, deadline);
     }
     atomic_fetch_sub(&b->sleepers, 1);
     w->sleeps_on = CPU_NONE;

@@ -1,8 +1,8 @@
 /* The CUDA machine and its sessions: opening, binding, running.
  *
- * Inputs and outputs of a session's own are pinned host memory that the kernel reads and writes through the bus: they are small, and the
- * host needs no copies. States live in device memory; their address is handed out only to be bound to another session of the same
- * machine. Memory that the caller binds is copied around every run. */
+ * Inputs and outputs of a session's own are pinned host memory that the kernel reads and writes through the bus: they
+ * are small, and the host needs no copies. States live in device memory; their address is handed out only to be bound
+ * to another session of the same machine. Memory that the caller binds is copied around every run. */
 #include "machine/cuda/cuda.h"
 
 #include <stdio.h>
@@ -20,7 +20,8 @@ static void machine_close(mt_machine *base) {
 static mt_status machine_open(mt_machine **out, const char *argument, mt_error *error) {
     char *end = NULL;
     const long ordinal = *argument ? strtol(argument, &end, 10) : 0;
-    if (ordinal < 0 || ordinal > 255 || (end && *end)) return error_set(error, MT_E_ARGUMENT, argument, "\"cuda:N\" wants a device's number, not '%s'", argument);
+    if (ordinal < 0 || ordinal > 255 || (end && *end))
+        return error_set(error, MT_E_ARGUMENT, argument, "\"cuda:N\" wants a device's number, not '%s'", argument);
     cuda_machine *m = calloc(1, sizeof *m);
     if (!m) return error_set(error, MT_E_MEMORY, NULL, "no memory for a machine");
     const mt_status status = cuda_device_open(&m->device, (int)ordinal, error);
@@ -71,7 +72,9 @@ static mt_status own_device(cuda_session *s, size_t bytes, const char *name, cud
     cuda_block *block = calloc(1, sizeof *block);
     if (!block) return error_set(error, MT_E_MEMORY, name, "no memory for a tensor");
     mt_status status = cuda_memory_new(&block->device, bytes, name, s->machine->device.where, error);
-    if (status == MT_OK) status = cuda_check(cuda_api.cuMemsetD8Async(block->device, 0, bytes, s->stream), name, error, "cannot clear a tensor");
+    if (status == MT_OK)
+        status = cuda_check(cuda_api.cuMemsetD8Async(block->device, 0, bytes, s->stream), name, error,
+                            "cannot clear a tensor");
     if (status != MT_OK) {
         cuda_memory_free(block->device);
         free(block);
@@ -92,11 +95,14 @@ static mt_status own_memory(cuda_session *s, size_t tensor, mt_error *error) {
     if (m->device) return MT_OK;
     s->stale = true;
     if (t->role == MT_STATE) return own_device(s, (size_t)t->bytes, name, m, error);
-    mt_status status = cuda_check(cuda_api.cuMemHostAlloc(&m->host, (size_t)t->bytes, CUDA_HOST_PORTABLE | CUDA_HOST_MAPPED), name, error, "no pinned memory for %lld bytes", (long long)t->bytes);
+    mt_status status =
+        cuda_check(cuda_api.cuMemHostAlloc(&m->host, (size_t)t->bytes, CUDA_HOST_PORTABLE | CUDA_HOST_MAPPED), name,
+                   error, "no pinned memory for %lld bytes", (long long)t->bytes);
     if (status != MT_OK) return status;
     m->owned_host = true;
     memset(m->host, 0, (size_t)t->bytes);
-    return cuda_check(cuda_api.cuMemHostGetDevicePointer_v2(&m->device, m->host, 0), name, error, "cannot map pinned memory");
+    return cuda_check(cuda_api.cuMemHostGetDevicePointer_v2(&m->device, m->host, 0), name, error,
+                      "cannot map pinned memory");
 }
 
 static mt_status bind_now(cuda_session *s, size_t at, void *data, mt_error *error) {
@@ -106,13 +112,16 @@ static mt_status bind_now(cuda_session *s, size_t at, void *data, mt_error *erro
     release(s, m);
     s->stale = true;
     if (t->role == MT_WEIGHT) {
-        const mt_status status = cuda_weight_get(s->machine, t, s->binding.formats[at], name, s->layouts[at], data, s->stream, &m->weight, error);
+        const mt_status status = cuda_weight_get(s->machine, t, s->binding.formats[at], name, s->layouts[at], data,
+                                                 s->stream, &m->weight, error);
         if (status == MT_OK) m->device = m->weight->device;
         return status;
     }
     for (const cuda_block *b = s->machine->blocks; b; b = b->next)
         if (b->device == (cuda_address)(uintptr_t)data) { /* another session's state */
-            if (b->bytes < (size_t)t->bytes) return error_set(error, MT_E_ARGUMENT, name, "the state that is bound has %zu bytes; %lld are needed", b->bytes, (long long)t->bytes);
+            if (b->bytes < (size_t)t->bytes)
+                return error_set(error, MT_E_ARGUMENT, name, "the state that is bound has %zu bytes; %lld are needed",
+                                 b->bytes, (long long)t->bytes);
             m->device = b->device;
             return MT_OK;
         }
@@ -122,14 +131,17 @@ static mt_status bind_now(cuda_session *s, size_t at, void *data, mt_error *erro
     return status;
 }
 
-static mt_status session_bind(mt_session *base, const char *name, void *data, size_t bytes, bool weight, mt_error *error) {
+static mt_status session_bind(mt_session *base, const char *name, void *data, size_t bytes, bool weight,
+                              mt_error *error) {
     cuda_session *s = (cuda_session *)base;
     const int64_t at = machine_names_tensor(&s->names, name, error);
     if (at < 0) return MT_E_ARGUMENT;
     const program_tensor *t = &s->program->tensors[at];
-    if (weight && t->role != MT_WEIGHT) return error_set(error, MT_E_ARGUMENT, name, "tensor '%s' is no weight: bind memory that may be written", name);
+    if (weight && t->role != MT_WEIGHT)
+        return error_set(error, MT_E_ARGUMENT, name, "tensor '%s' is no weight: bind memory that may be written", name);
     if (!data || bytes < (size_t)t->bytes)
-        return error_set(error, MT_E_ARGUMENT, name, "tensor '%s' needs %lld bytes; %zu are bound", name, (long long)t->bytes, data ? bytes : 0);
+        return error_set(error, MT_E_ARGUMENT, name, "tensor '%s' needs %lld bytes; %zu are bound", name,
+                         (long long)t->bytes, data ? bytes : 0);
     mt_status status = enter(s->machine, error);
     if (status != MT_OK) return status;
     status = bind_now(s, (size_t)at, data, error);
@@ -142,7 +154,9 @@ static mt_status session_memory(mt_session *base, const char *name, void **data,
     const int64_t at = machine_names_tensor(&s->names, name, error);
     if (at < 0) return MT_E_ARGUMENT;
     const program_tensor *t = &s->program->tensors[at];
-    if (t->role == MT_WEIGHT) return error_set(error, MT_E_ARGUMENT, name, "weight '%s' is the caller's: there is no memory to hand out", name);
+    if (t->role == MT_WEIGHT)
+        return error_set(error, MT_E_ARGUMENT, name, "weight '%s' is the caller's: there is no memory to hand out",
+                         name);
     mt_status status = enter(s->machine, error);
     if (status != MT_OK) return status;
     status = own_memory(s, (size_t)at, error);
@@ -182,10 +196,12 @@ static mt_status session_create(mt_session **out, mt_machine *base, const mt_pro
     s->stale = s->broken = true;
     s->memory = arena_new();
     if (s->memory) s->tensors = ARENA_ARRAY(s->memory, p->tensors_count, cuda_memory);
-    mt_status status = s->tensors ? machine_names_make(&s->names, s->memory, p, error) : error_set(error, MT_E_MEMORY, NULL, "no memory for a session");
+    mt_status status = s->tensors ? machine_names_make(&s->names, s->memory, p, error)
+                                  : error_set(error, MT_E_MEMORY, NULL, "no memory for a session");
     if (status == MT_OK) status = program_bind(p, s->memory, &s->binding, error);
     if (status == MT_OK && (status = enter(s->machine, error)) == MT_OK) {
-        status = cuda_check(cuda_api.cuStreamCreate(&s->stream, CUDA_STREAM_NON_BLOCKING), s->machine->device.where, error, "cannot make a stream");
+        status = cuda_check(cuda_api.cuStreamCreate(&s->stream, CUDA_STREAM_NON_BLOCKING), s->machine->device.where,
+                            error, "cannot make a stream");
         if (status == MT_OK) status = cuda_session_load(s, error);
         leave(s->machine);
     }
@@ -206,7 +222,8 @@ static mt_status refresh(cuda_session *s, mt_error *error) {
         if (t->role == MT_TEMP) s->tensors[i].device = s->slots + (cuda_address)t->offset;
         if (s->tensors[i].device) continue;
         if (t->role == MT_INPUT || t->role == MT_WEIGHT)
-            return error_set(error, MT_E_ARGUMENT, program_string(p, t->name), "%s '%s' is not bound", t->role == MT_INPUT ? "input" : "weight", program_string(p, t->name));
+            return error_set(error, MT_E_ARGUMENT, program_string(p, t->name), "%s '%s' is not bound",
+                             t->role == MT_INPUT ? "input" : "weight", program_string(p, t->name));
         const mt_status status = own_memory(s, i, error);
         if (status != MT_OK) return status;
     }
@@ -217,10 +234,13 @@ static mt_status refresh(cuda_session *s, mt_error *error) {
         const program_operand *o = &p->operands[i];
         const program_view *v = &s->binding.views[i];
         cuda_tensor *t = &table[i];
-        t->data = (void *)(uintptr_t)(s->tensors[o->tensor].device + (cuda_address)(o->offset / v->block * v->bits / 8));
+        t->data =
+            (void *)(uintptr_t)(s->tensors[o->tensor].device + (cuda_address)(o->offset / v->block * v->bits / 8));
         t->rank = o->rank;
         for (int d = 0; d < o->rank; d++) {
-            if (o->extent[d] > INT32_MAX) status = error_set(error, MT_E_LIMIT, program_string(p, p->tensors[o->tensor].name), "an extent of %lld", (long long)o->extent[d]);
+            if (o->extent[d] > INT32_MAX)
+                status = error_set(error, MT_E_LIMIT, program_string(p, p->tensors[o->tensor].name),
+                                   "an extent of %lld", (long long)o->extent[d]);
             t->extent[d] = (int32_t)o->extent[d];
             t->stride[d] = o->stride[d];
             t->live[d] = o->live[d];
@@ -228,8 +248,12 @@ static mt_status refresh(cuda_session *s, mt_error *error) {
         for (int d = o->rank; d < 5; d++) t->live[d] = -1;
     }
     if (status == MT_OK && p->operands_count)
-        status = cuda_check(cuda_api.cuMemcpyHtoDAsync_v2(s->tables + s->operands_at, table, p->operands_count * sizeof *table, s->stream), s->machine->device.where, error, "cannot copy operands");
-    if (status == MT_OK) status = cuda_check(cuda_api.cuStreamSynchronize(s->stream), s->machine->device.where, error, "cannot copy operands");
+        status = cuda_check(cuda_api.cuMemcpyHtoDAsync_v2(s->tables + s->operands_at, table,
+                                                          p->operands_count * sizeof *table, s->stream),
+                            s->machine->device.where, error, "cannot copy operands");
+    if (status == MT_OK)
+        status = cuda_check(cuda_api.cuStreamSynchronize(s->stream), s->machine->device.where, error,
+                            "cannot copy operands");
     free(table);
     s->stale = status != MT_OK;
     return status;
@@ -240,13 +264,22 @@ static mt_status describe_failure(const cuda_session *s, mt_error *error) {
     const cuda_failure *f = s->failure;
     const char *role = f->role < COUNT_OF(roles) ? roles[f->role] : "?";
     char name[160] = "no instruction";
-    if (f->instruction < s->program->instructions_count) program_instruction_name(s->program, f->instruction, name, sizeof name);
+    if (f->instruction < s->program->instructions_count)
+        program_instruction_name(s->program, f->instruction, name, sizeof name);
     switch (f->reason) {
     case CUDA_BARRIER_WAIT:
-        return error_set(error, MT_E_HANG, name, "SM %u, %s: waited %g s at barrier %u for %u arrivals; there were %u (run %u)", f->processor, role, s->timeout, f->barrier, f->expected, f->actual, f->epoch);
-    case CUDA_PAGE_WAIT: return error_set(error, MT_E_HANG, name, "SM %u, %s: waited %g s for a page (run %u)", f->processor, role, s->timeout, f->epoch);
-    case CUDA_SLOT_WAIT: return error_set(error, MT_E_HANG, name, "SM %u, %s: waited %g s for an instruction slot (run %u)", f->processor, role, s->timeout, f->epoch);
-    default: return error_set(error, MT_E_HANG, name, "SM %u, %s: gave up for reason %u (run %u)", f->processor, role, f->reason, f->epoch);
+        return error_set(error, MT_E_HANG, name,
+                         "SM %u, %s: waited %g s at barrier %u for %u arrivals; there were %u (run %u)", f->processor,
+                         role, s->timeout, f->barrier, f->expected, f->actual, f->epoch);
+    case CUDA_PAGE_WAIT:
+        return error_set(error, MT_E_HANG, name, "SM %u, %s: waited %g s for a page (run %u)", f->processor, role,
+                         s->timeout, f->epoch);
+    case CUDA_SLOT_WAIT:
+        return error_set(error, MT_E_HANG, name, "SM %u, %s: waited %g s for an instruction slot (run %u)",
+                         f->processor, role, s->timeout, f->epoch);
+    default:
+        return error_set(error, MT_E_HANG, name, "SM %u, %s: gave up for reason %u (run %u)", f->processor, role,
+                         f->reason, f->epoch);
     }
 }
 
@@ -268,24 +301,32 @@ static mt_status run(cuda_session *s, mt_error *error) {
     const char *where = s->machine->device.where;
     mt_status status = s->stale ? refresh(s, error) : MT_OK;
     if (status == MT_OK && s->broken) {
-        status = cuda_check(cuda_api.cuMemsetD8Async(s->tables + s->counters_at, 0, s->counters_bytes, s->stream), where, error, "cannot clear counters");
+        status = cuda_check(cuda_api.cuMemsetD8Async(s->tables + s->counters_at, 0, s->counters_bytes, s->stream),
+                            where, error, "cannot clear counters");
         memset(s->failure, 0, sizeof *s->failure);
         s->epoch = 0;
         s->broken = status != MT_OK;
     }
     if (status == MT_OK && s->launch.next)
-        status = cuda_check(cuda_api.cuMemsetD8Async((cuda_address)(uintptr_t)s->launch.next, 0, sizeof(uint32_t), s->stream), where, error, "cannot clear a counter");
+        status = cuda_check(
+            cuda_api.cuMemsetD8Async((cuda_address)(uintptr_t)s->launch.next, 0, sizeof(uint32_t), s->stream), where,
+            error, "cannot clear a counter");
     if (status == MT_OK && s->program->lives_count)
-        status = cuda_check(cuda_api.cuMemcpyHtoDAsync_v2(s->tables + s->lives_at, s->names.values, s->program->lives_count * sizeof *s->names.values, s->stream), where, error, "cannot copy live values");
+        status = cuda_check(cuda_api.cuMemcpyHtoDAsync_v2(s->tables + s->lives_at, s->names.values,
+                                                          s->program->lives_count * sizeof *s->names.values, s->stream),
+                            where, error, "cannot copy live values");
     if (status == MT_OK) status = copy_bound(s, false, error);
     if (status != MT_OK) return status;
     s->launch.epoch = ++s->epoch;
     s->launch.runs = 1;
     s->launch.timeout = s->timeout > 0 ? (uint64_t)(s->timeout < 1e9 ? s->timeout * 1e9 : 1e18) : UINT64_MAX / 2;
     void *parameters[] = {&s->launch};
-    status = cuda_check(cuda_api.cuLaunchKernel(s->kernel, (unsigned)s->grid, 1, 1, CUDA_THREADS, 1, 1, s->shared_bytes, s->stream, parameters, NULL), where, error, "cannot launch the program");
+    status = cuda_check(cuda_api.cuLaunchKernel(s->kernel, (unsigned)s->grid, 1, 1, CUDA_THREADS, 1, 1, s->shared_bytes,
+                                                s->stream, parameters, NULL),
+                        where, error, "cannot launch the program");
     if (status == MT_OK) status = copy_bound(s, true, error);
-    if (status == MT_OK) status = cuda_check(cuda_api.cuStreamSynchronize(s->stream), where, error, "the program failed on the device");
+    if (status == MT_OK)
+        status = cuda_check(cuda_api.cuStreamSynchronize(s->stream), where, error, "the program failed on the device");
     if (status == MT_OK && *(volatile uint32_t *)&s->failure->claimed) status = describe_failure(s, error);
     s->broken = status != MT_OK;
     return status;

@@ -11,7 +11,10 @@
 
 cuda_functions cuda_api;
 
-static const struct { const char *name; size_t offset; } functions[] = {
+static const struct {
+    const char *name;
+    size_t offset;
+} functions[] = {
 #define CUDA_FUNCTION(name, parameters) {#name, offsetof(cuda_functions, name)},
     CUDA_FUNCTIONS(CUDA_FUNCTION)
 #undef CUDA_FUNCTION
@@ -20,35 +23,50 @@ static const struct { const char *name; size_t offset; } functions[] = {
 /* What a person can do about a result; NULL where we know nothing that its name does not say. */
 static const char *advice(cuda_result result) {
     switch (result) {
-    case 2: return "end other programs that use this GPU, or use a smaller model or context";
+    case 2:
+        return "end other programs that use this GPU, or use a smaller model or context";
     case 3:
-    case 4: return "a process made by fork() after CUDA was started cannot use it";
-    case 34: return "this is the CUDA toolkit's stub: install the GPU driver and take the stubs out of LD_LIBRARY_PATH";
-    case 46: return "another process may hold the GPU alone: see `nvidia-smi -q -d COMPUTE`";
-    case 101: return "`nvidia-smi -L` lists the GPUs";
+    case 4:
+        return "a process made by fork() after CUDA was started cannot use it";
+    case 34:
+        return "this is the CUDA toolkit's stub: install the GPU driver and take the stubs out of LD_LIBRARY_PATH";
+    case 46:
+        return "another process may hold the GPU alone: see `nvidia-smi -q -d COMPUTE`";
+    case 101:
+        return "`nvidia-smi -L` lists the GPUs";
     case 200: /* an invalid image */
     case 209: /* no binary for this GPU */
     case 218:
     case 222:
         return "the code is for another GPU, or NVRTC is newer than the driver: update the driver, or set "
                "MONOTILE_NVRTC to the NVRTC of the driver's CUDA version";
-    case 214: return "the GPU's memory reported an error: see `nvidia-smi -q -d ECC`";
+    case 214:
+        return "the GPU's memory reported an error: see `nvidia-smi -q -d ECC`";
     case 304:
-    case 800: return "check that this user may open /dev/nvidia*; a container needs the GPU passed to it";
+    case 800:
+        return "check that this user may open /dev/nvidia*; a container needs the GPU passed to it";
     case 700:
     case 714:
     case 715:
     case 716:
     case 717:
     case 718:
-    case 719: return "the kernel failed and this process cannot use the GPU any more; please report it";
-    case 701: return "the kernel wants more registers or shared memory than an SM has";
-    case 702: return "the GPU drives a display and its kernels' run time is limited";
-    case 720: return "not all blocks fit on the GPU at once: another program may hold a part of it";
-    case 802: return "the driver is not ready: a machine with NVSwitch needs the service nvidia-fabricmanager";
-    case 803: return "the driver's library and its kernel module differ: restart the machine";
-    case 804: return "the CUDA compatibility package does not support this GPU: take it out of LD_LIBRARY_PATH";
-    default: return NULL;
+    case 719:
+        return "the kernel failed and this process cannot use the GPU any more; please report it";
+    case 701:
+        return "the kernel wants more registers or shared memory than an SM has";
+    case 702:
+        return "the GPU drives a display and its kernels' run time is limited";
+    case 720:
+        return "not all blocks fit on the GPU at once: another program may hold a part of it";
+    case 802:
+        return "the driver is not ready: a machine with NVSwitch needs the service nvidia-fabricmanager";
+    case 803:
+        return "the driver's library and its kernel module differ: restart the machine";
+    case 804:
+        return "the CUDA compatibility package does not support this GPU: take it out of LD_LIBRARY_PATH";
+    default:
+        return NULL;
     }
 }
 
@@ -72,8 +90,10 @@ mt_status cuda_check(cuda_result result, const char *where, mt_error *error, con
     const char *name = NULL, *words = NULL, *hint = advice(result);
     if (cuda_api.cuGetErrorName && cuda_api.cuGetErrorName(result, &name)) name = NULL;
     if (cuda_api.cuGetErrorString && cuda_api.cuGetErrorString(result, &words)) words = NULL;
-    if (name) append(message, sizeof message, ": %s (%d)", name, result);
-    else append(message, sizeof message, ": CUDA's error %d", result);
+    if (name)
+        append(message, sizeof message, ": %s (%d)", name, result);
+    else
+        append(message, sizeof message, ": CUDA's error %d", result);
     if (words) append(message, sizeof message, ", \"%s\"", words);
     if (hint) append(message, sizeof message, "; %s", hint);
     return error_set(error, MT_E_IO, where, "%s", message);
@@ -124,8 +144,10 @@ static void open_driver(void) {
         error_set(&refused, MT_E_IO, "cuda", "%s has no function %s; update the GPU driver", library, missing);
     } else {
         const cuda_result result = cuda_api.cuInit(0);
-        if (result == CUDA_E_NO_DEVICE) explain_no_device();
-        else cuda_check(result, "cuda", &refused, "the CUDA driver does not start");
+        if (result == CUDA_E_NO_DEVICE)
+            explain_no_device();
+        else
+            cuda_check(result, "cuda", &refused, "the CUDA driver does not start");
     }
 }
 
@@ -147,10 +169,11 @@ mt_status cuda_device_count(int *count, mt_error *error) {
 mt_status cuda_device_open(cuda_device *d, int ordinal, mt_error *error) {
     *d = (cuda_device){.ordinal = ordinal};
     snprintf(d->where, sizeof d->where, "cuda:%d", ordinal);
-    const struct { int attribute, *value; } attributes[] = {
-        {CUDA_DEVICE_SM_COUNT, &d->sm_count},          {CUDA_DEVICE_CAPABILITY_MAJOR, &d->major},
-        {CUDA_DEVICE_CAPABILITY_MINOR, &d->minor},     {CUDA_DEVICE_SHARED_PER_BLOCK_OPTIN, &d->shared_bytes},
-        {CUDA_DEVICE_L2_BYTES, &d->l2_bytes},          {CUDA_DEVICE_CLOCK_KHZ, &d->clock_khz}};
+    const struct {
+        int attribute, *value;
+    } attributes[] = {{CUDA_DEVICE_SM_COUNT, &d->sm_count},      {CUDA_DEVICE_CAPABILITY_MAJOR, &d->major},
+                      {CUDA_DEVICE_CAPABILITY_MINOR, &d->minor}, {CUDA_DEVICE_SHARED_PER_BLOCK_OPTIN, &d->shared_bytes},
+                      {CUDA_DEVICE_L2_BYTES, &d->l2_bytes},      {CUDA_DEVICE_CLOCK_KHZ, &d->clock_khz}};
     int count;
     mt_status status = cuda_device_count(&count, error);
     if (status != MT_OK) goto done;

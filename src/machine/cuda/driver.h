@@ -47,7 +47,9 @@ typedef struct cuda_launch_attribute {
     union { /* the ABI's size and alignment: 64 bytes, 8 */
         uint64_t words[8];
         int cooperative;
-        struct { unsigned x, y, z; } cluster;
+        struct {
+            unsigned x, y, z;
+        } cluster;
     } value;
 } cuda_launch_attribute;
 
@@ -62,14 +64,27 @@ typedef struct cuda_launch_config {
 /* A tensor map, made by cuTensorMapEncodeTiled and passed by value as a __grid_constant__ parameter (or copied to
  * device memory at an address that is a multiple of 64). Extents and strides are innermost first; strides are bytes,
  * without the innermost one. */
-typedef struct cuda_tensor_map { _Alignas(128) uint64_t words[16]; } cuda_tensor_map;
+typedef struct cuda_tensor_map {
+    _Alignas(128) uint64_t words[16];
+} cuda_tensor_map;
 enum cuda_tensor_type {
-    CUDA_TENSOR_U8, CUDA_TENSOR_U16, CUDA_TENSOR_U32, CUDA_TENSOR_I32, CUDA_TENSOR_U64, CUDA_TENSOR_I64,
-    CUDA_TENSOR_F16, CUDA_TENSOR_F32, CUDA_TENSOR_F64, CUDA_TENSOR_BF16
+    CUDA_TENSOR_U8,
+    CUDA_TENSOR_U16,
+    CUDA_TENSOR_U32,
+    CUDA_TENSOR_I32,
+    CUDA_TENSOR_U64,
+    CUDA_TENSOR_I64,
+    CUDA_TENSOR_F16,
+    CUDA_TENSOR_F32,
+    CUDA_TENSOR_F64,
+    CUDA_TENSOR_BF16
 };
 enum { CUDA_TENSOR_INTERLEAVE_NONE };
 enum cuda_tensor_swizzle {
-    CUDA_TENSOR_SWIZZLE_NONE, CUDA_TENSOR_SWIZZLE_32, CUDA_TENSOR_SWIZZLE_64, CUDA_TENSOR_SWIZZLE_128
+    CUDA_TENSOR_SWIZZLE_NONE,
+    CUDA_TENSOR_SWIZZLE_32,
+    CUDA_TENSOR_SWIZZLE_64,
+    CUDA_TENSOR_SWIZZLE_128
 };
 enum cuda_tensor_promotion { CUDA_TENSOR_L2_NONE, CUDA_TENSOR_L2_64, CUDA_TENSOR_L2_128, CUDA_TENSOR_L2_256 };
 enum cuda_tensor_fill { CUDA_TENSOR_FILL_ZERO, CUDA_TENSOR_FILL_NAN };
@@ -85,42 +100,42 @@ enum cuda_tensor_fill { CUDA_TENSOR_FILL_ZERO, CUDA_TENSOR_FILL_NAN };
     F(cuDeviceGet, (int *device, int ordinal))                                                                         \
     F(cuDeviceGetName, (char *name, int room, int device))                                                             \
     F(cuDeviceGetAttribute, (int *value, int attribute, int device))                                                   \
-    F(cuDeviceTotalMem_v2, (size_t *bytes, int device))                                                                \
-    F(cuDevicePrimaryCtxRetain, (cuda_context *context, int device))                                                   \
+    F(cuDeviceTotalMem_v2, (size_t * bytes, int device))                                                               \
+    F(cuDevicePrimaryCtxRetain, (cuda_context * context, int device))                                                  \
     F(cuDevicePrimaryCtxRelease_v2, (int device))                                                                      \
     F(cuCtxSetCurrent, (cuda_context context))                                                                         \
     F(cuCtxPushCurrent_v2, (cuda_context context))                                                                     \
     F(cuCtxPopCurrent_v2, (cuda_context * context))                                                                    \
-    F(cuMemGetInfo_v2, (size_t *free_bytes, size_t *total))                                                            \
-    F(cuMemAlloc_v2, (cuda_address *address, size_t bytes))                                                            \
+    F(cuMemGetInfo_v2, (size_t * free_bytes, size_t * total))                                                          \
+    F(cuMemAlloc_v2, (cuda_address * address, size_t bytes))                                                           \
     F(cuMemFree_v2, (cuda_address address))                                                                            \
     F(cuMemHostAlloc, (void **memory, size_t bytes, unsigned flags))                                                   \
     F(cuMemFreeHost, (void *memory))                                                                                   \
-    F(cuMemHostGetDevicePointer_v2, (cuda_address *address, void *memory, unsigned flags))                             \
+    F(cuMemHostGetDevicePointer_v2, (cuda_address * address, void *memory, unsigned flags))                            \
     F(cuMemcpyHtoDAsync_v2, (cuda_address to, const void *from, size_t bytes, cuda_stream stream))                     \
     F(cuMemcpyDtoHAsync_v2, (void *to, cuda_address from, size_t bytes, cuda_stream stream))                           \
     F(cuMemsetD8Async, (cuda_address to, unsigned char value, size_t count, cuda_stream stream))                       \
-    F(cuModuleLoadDataEx, (cuda_module *module, const void *image, unsigned count, int *options, void **values))       \
+    F(cuModuleLoadDataEx, (cuda_module * module, const void *image, unsigned count, int *options, void **values))      \
     F(cuModuleUnload, (cuda_module module))                                                                            \
-    F(cuModuleGetFunction, (cuda_function *function, cuda_module module, const char *name))                            \
-    F(cuModuleGetGlobal_v2, (cuda_address *address, size_t *bytes, cuda_module module, const char *name))              \
+    F(cuModuleGetFunction, (cuda_function * function, cuda_module module, const char *name))                           \
+    F(cuModuleGetGlobal_v2, (cuda_address * address, size_t * bytes, cuda_module module, const char *name))            \
     F(cuFuncGetAttribute, (int *value, int attribute, cuda_function function))                                         \
     F(cuFuncSetAttribute, (cuda_function function, int attribute, int value))                                          \
     F(cuOccupancyMaxActiveBlocksPerMultiprocessor, (int *blocks, cuda_function f, int threads, size_t dynamic_shared)) \
-    F(cuLaunchKernel, (cuda_function f, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,           \
-                       unsigned block_y, unsigned block_z, unsigned dynamic_shared, cuda_stream stream,                \
-                       void **parameters, void **extra))                                                               \
-    F(cuLaunchKernelEx, (const cuda_launch_config *launch, cuda_function f, void **parameters, void **extra))                 \
-    F(cuStreamCreate, (cuda_stream *stream, unsigned flags))                                                           \
+    F(cuLaunchKernel,                                                                                                  \
+      (cuda_function f, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,         \
+       unsigned block_z, unsigned dynamic_shared, cuda_stream stream, void **parameters, void **extra))                \
+    F(cuLaunchKernelEx, (const cuda_launch_config *launch, cuda_function f, void **parameters, void **extra))          \
+    F(cuStreamCreate, (cuda_stream * stream, unsigned flags))                                                          \
     F(cuStreamQuery, (cuda_stream stream))                                                                             \
     F(cuStreamSynchronize, (cuda_stream stream))                                                                       \
     F(cuStreamDestroy_v2, (cuda_stream stream))                                                                        \
-    F(cuEventCreate, (cuda_event *event, unsigned flags))                                                              \
+    F(cuEventCreate, (cuda_event * event, unsigned flags))                                                             \
     F(cuEventRecord, (cuda_event event, cuda_stream stream))                                                           \
     F(cuEventSynchronize, (cuda_event event))                                                                          \
     F(cuEventElapsedTime, (float *milliseconds, cuda_event start, cuda_event end))                                     \
     F(cuEventDestroy_v2, (cuda_event event))                                                                           \
-    F(cuTensorMapEncodeTiled, (cuda_tensor_map *map, int type, uint32_t rank, void *address, const uint64_t *extents,  \
+    F(cuTensorMapEncodeTiled, (cuda_tensor_map * map, int type, uint32_t rank, void *address, const uint64_t *extents, \
                                const uint64_t *strides, const uint32_t *box, const uint32_t *element_strides,          \
                                int interleave, int swizzle, int promotion, int fill))
 

@@ -15,8 +15,8 @@
 #include <sys/stat.h>
 
 #define CACHE_VERSION "monotile cubin 1"
-#define CACHE_LIMIT ((size_t)1 << 30) /* more than any unit's code: what a damaged cache may make us read */
-#define OLDEST_MAJOR 12
+#define CACHE_LIMIT   ((size_t)1 << 30) /* more than any unit's code: what a damaged cache may make us read */
+#define OLDEST_MAJOR  12
 
 typedef struct nvrtc_program_object *nvrtc_program;
 enum { NVRTC_OUT_OF_MEMORY = 1, NVRTC_COMPILATION = 6 };
@@ -26,13 +26,14 @@ enum { NVRTC_OUT_OF_MEMORY = 1, NVRTC_COMPILATION = 6 };
     F(int, nvrtcVersion, (int *major, int *minor))                                                                     \
     F(int, nvrtcGetNumSupportedArchs, (int *count))                                                                    \
     F(int, nvrtcGetSupportedArchs, (int *numbers))                                                                     \
-    F(int, nvrtcCreateProgram, (nvrtc_program *program, const char *text, const char *name, int header_count,          \
-                                const char *const *header_texts, const char *const *header_names))                     \
-    F(int, nvrtcDestroyProgram, (nvrtc_program *program))                                                              \
+    F(int, nvrtcCreateProgram,                                                                                         \
+      (nvrtc_program * program, const char *text, const char *name, int header_count, const char *const *header_texts, \
+       const char *const *header_names))                                                                               \
+    F(int, nvrtcDestroyProgram, (nvrtc_program * program))                                                             \
     F(int, nvrtcCompileProgram, (nvrtc_program program, int option_count, const char *const *options))                 \
-    F(int, nvrtcGetProgramLogSize, (nvrtc_program program, size_t *size))                                              \
+    F(int, nvrtcGetProgramLogSize, (nvrtc_program program, size_t * size))                                             \
     F(int, nvrtcGetProgramLog, (nvrtc_program program, char *log))                                                     \
-    F(int, nvrtcGetCUBINSize, (nvrtc_program program, size_t *size))                                                   \
+    F(int, nvrtcGetCUBINSize, (nvrtc_program program, size_t * size))                                                  \
     F(int, nvrtcGetCUBIN, (nvrtc_program program, char *cubin))
 
 typedef struct nvrtc_functions {
@@ -41,7 +42,10 @@ typedef struct nvrtc_functions {
 #undef NVRTC_FUNCTION
 } nvrtc_functions;
 
-static const struct { const char *name; size_t offset; } functions[] = {
+static const struct {
+    const char *name;
+    size_t offset;
+} functions[] = {
 #define NVRTC_FUNCTION(type, name, parameters) {#name, offsetof(nvrtc_functions, name)},
     NVRTC_FUNCTIONS(NVRTC_FUNCTION)
 #undef NVRTC_FUNCTION
@@ -68,7 +72,8 @@ static bool open_library(const char *path) {
     }
     if (api.nvrtcVersion(&version_major, &version_minor) || version_major < OLDEST_MAJOR) goto unfit;
     if (api.nvrtcGetNumSupportedArchs(&known_count) || known_count < 0 || known_count > (int)COUNT_OF(known) ||
-        api.nvrtcGetSupportedArchs(known)) goto unfit;
+        api.nvrtcGetSupportedArchs(known))
+        goto unfit;
     /* NVRTC opens its builtins by name when it first needs them. That would fail where both lie outside the loader's
      * search path, but not once the library of that name is loaded. */
     void *version_address;
@@ -109,7 +114,8 @@ static void open_nvrtc(void) {
         if (!open_library(chosen) && !open_in(chosen, "/"))
             error_set(&refused, MT_E_COMPILE, "nvrtc",
                       "MONOTILE_NVRTC is \"%s\", but this is neither an NVRTC library of CUDA 12 or newer nor a folder "
-                      "with libnvrtc.so.13 or libnvrtc.so.12", chosen);
+                      "with libnvrtc.so.13 or libnvrtc.so.12",
+                      chosen);
     } else if (!open_in(NULL, "") && !(home && *home && open_in(home, "/lib64/")) &&
                !(path && *path && open_in(path, "/lib64/")) && !open_in("/usr/local/cuda", "/lib64/")) {
         error_set(&refused, MT_E_COMPILE, "nvrtc",
@@ -133,20 +139,19 @@ mt_status cuda_nvrtc_version(int *major, int *minor, mt_error *error) {
 }
 
 /* The types that NVIDIA's own headers declare under NVRTC, so that both can be used together. size_t is built in. */
-static const cuda_header stdint_header = {
-    "stdint.h", "#ifndef MONOTILE_STDINT_H\n"
-                "#define MONOTILE_STDINT_H\n"
-                "typedef signed char int8_t;\n"
-                "typedef short int16_t;\n"
-                "typedef int int32_t;\n"
-                "typedef long long int64_t;\n"
-                "typedef unsigned char uint8_t;\n"
-                "typedef unsigned short uint16_t;\n"
-                "typedef unsigned int uint32_t;\n"
-                "typedef unsigned long long uint64_t;\n"
-                "typedef long long intptr_t;\n"
-                "typedef unsigned long long uintptr_t;\n"
-                "#endif\n"};
+static const cuda_header stdint_header = {"stdint.h", "#ifndef MONOTILE_STDINT_H\n"
+                                                      "#define MONOTILE_STDINT_H\n"
+                                                      "typedef signed char int8_t;\n"
+                                                      "typedef short int16_t;\n"
+                                                      "typedef int int32_t;\n"
+                                                      "typedef long long int64_t;\n"
+                                                      "typedef unsigned char uint8_t;\n"
+                                                      "typedef unsigned short uint16_t;\n"
+                                                      "typedef unsigned int uint32_t;\n"
+                                                      "typedef unsigned long long uint64_t;\n"
+                                                      "typedef long long intptr_t;\n"
+                                                      "typedef unsigned long long uintptr_t;\n"
+                                                      "#endif\n"};
 
 /* The cache -------------------------------------------------------------------------------------------------------- */
 
@@ -267,7 +272,7 @@ static mt_status report(const char *log, const cuda_unit *u, int result, mt_erro
 
     size_t length = strlen(first);
     const size_t room = sizeof error->message - 128; /* the sentence in front takes less */
-    while (length > room) { /* drop the last line, or what is too much of the only one */
+    while (length > room) {                          /* drop the last line, or what is too much of the only one */
         const char *line = memrchr(first, '\n', length - 1);
         length = line ? (size_t)(line - first) : room;
     }

@@ -5,7 +5,9 @@
 
 #include "base/base.h"
 
-typedef struct cuda_header { const char *name, *text; } cuda_header;
+typedef struct cuda_header {
+    const char *name, *text;
+} cuda_header;
 
 /* What is compiled. NVRTC has no standard headers and finds only these headers, by the very name that #include has.
  * A small <stdint.h> of ours (int8_t...uint64_t, intptr_t, uintptr_t; 64 bits are `long long`) is always there,
