@@ -16,6 +16,8 @@
 typedef struct hull { /* of the elements touched: in each dimension [low, high) */
     bool any;
     int64_t low[TILE_RANK], high[TILE_RANK];
+    bool *elements; /* of one run: which were touched, in row-major order */
+    int64_t element_count;
 } hull;
 
 typedef struct world {
@@ -49,6 +51,15 @@ static inline int64_t wrap(int64_t value, const tile_format *t) {
     const uint64_t low = (uint64_t)value & ((1ull << bits) - 1);
     if (t->scalar.kind == TILE_UINT || !(low >> (bits - 1))) return (int64_t)low;
     return (int64_t)(low - (1ull << bits));
+}
+
+/* value cast to type t: saturated. */
+static inline int64_t saturate(int64_t value, const tile_format *t) {
+    const bool is_signed = t->scalar.kind == TILE_INT;
+    const int bits = t->scalar.kind == TILE_BOOL ? 1 : t->scalar.bits;
+    const int64_t most = bits == 64 ? INT64_MAX : (int64_t)((1ull << (bits - is_signed)) - 1);
+    const int64_t least = is_signed ? -most - 1 : 0;
+    return value < least ? least : value > most ? most : value;
 }
 
 static inline int64_t down(int64_t a, int64_t b) {
@@ -167,6 +178,12 @@ static inline void touch(world *w, const tile_access *a, hull *h, int64_t **load
             if (!h->any || at[d] < h->low[d]) h->low[d] = at[d];
             if (!h->any || at[d] >= h->high[d]) h->high[d] = at[d] + 1;
         }
+        if (inside && !h->any) {
+            h->element_count = 1;
+            for (int d = 0; d < a->rank; d++) h->element_count *= t->extent[d];
+            h->elements = ARENA_ARRAY(w->memory, (size_t)h->element_count, bool);
+        }
+        if (inside) h->elements[flat] = true;
         h->any |= inside;
     }
 }
@@ -230,7 +247,7 @@ static inline int64_t *eval(world *w, const tile_node *n) {
         for (int64_t i = 0; i < count; i++)
             out[i] = is_float(n->type)
                          ? 0
-                         : wrap(float_operands ? (int64_t)(mix(w->seed + (uint64_t)i) % 9) : a[i], n->type);
+                         : saturate(float_operands ? (int64_t)(mix(w->seed + (uint64_t)i) % 9) : a[i], n->type);
         break;
     case TILE_REDUCE: {
         int64_t inner = 1, extent = n->a->shape.extent[n->index];

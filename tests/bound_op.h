@@ -152,6 +152,11 @@ static inline void check_node(seen *s, const tile_node *n) {
         } else {
             assert_same_shape(&n->shape, &n->a->shape);
         }
+        if (n->op == TILE_BITS) {
+            assert_string_equal(n->type->name, is(n->a->type, "f32") ? "u32" : "f32");
+            assert_true(is(n->a->type, "f32") || is(n->a->type, "u32"));
+            break;
+        }
         if (compares || logical)
             assert_string_equal(n->type->name, "bool");
         else

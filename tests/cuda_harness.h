@@ -35,22 +35,23 @@ static inline const char *pasted_text(const char *name) {
 
 /* The unit's text with what belongs to the chip taken out. */
 static inline bool shim_text(text *out, const char *unit) {
-    const char *prelude = pasted_text("cuda_prelude.h"), *rest = pasted_text("cuda_interpreter.h");
-    const char *at = strstr(unit, prelude), *end = strstr(unit, rest);
+    const char *chip = pasted_text("cuda_chip.h"), *prelude = pasted_text("cuda_prelude.h"),
+               *rest = pasted_text("cuda_interpreter.h");
+    const char *at = strstr(unit, chip), *end = strstr(unit, rest);
     if (!at || !end) return false;
     text_append(out, unit, (size_t)(at - unit));
     text_printf(out, "#include \"%s/tests/cuda_shim.h\"\n", MONOTILE_SOURCE_FOLDER);
-    at += strlen(prelude);
+    at += strlen(chip) + strlen(prelude);
     text_append(out, at, (size_t)(end - at));
     return !out->failed;
 }
 
 static inline void *compile_shim(const char *unit) {
-    char folder[] = "/tmp/test_cuda_XXXXXX", source[64], object[64], command[512];
+    char folder[TEMPORARY_BYTES], source[256], object[256], command[1024];
     text shim = {0};
     mt_error error = {0};
     void *library = NULL;
-    if (!mkdtemp(folder) || !shim_text(&shim, unit)) return NULL;
+    if (!temporary_make(folder) || !shim_text(&shim, unit)) return NULL;
     snprintf(source, sizeof source, "%s/unit.cpp", folder);
     snprintf(object, sizeof object, "%s/unit.so", folder);
     /* no contraction: the same numbers as the interpreter's where no sum is taken */

@@ -13,9 +13,10 @@
 #include <unistd.h>
 
 #include "emit/emit.h"
+#include "temporary.h"
 #include "tile_interpreter.h"
 
-enum { CASES = 1200, CASE_TENSORS = TILE_PARAMS };
+enum { CASES = 4000, CASE_TENSORS = TILE_PARAMS };
 
 /* What a tensor is filled with. */
 typedef enum fill {
@@ -32,6 +33,7 @@ typedef struct test_case {
     char *source;          /* owned */
     const char *constants; /* "N=8 T=bf16" */
     const char *tensors;   /* "x 4 8; ids 6 in -2 9; y 4 8": in the order of the parameters, with how it is filled */
+    char *own_tensors;     /* the same when it is to be freed, else NULL */
     int32_t lives[4];
     double args[4];
     double tolerance; /* relative, absolute below 1; 0: the same bits (NaN is NaN) */
@@ -52,6 +54,12 @@ static inline uint64_t random_bits(void) {
     random_state ^= random_state >> 7;
     random_state ^= random_state << 17;
     return random_state * 0x2545f4914f6cdd1du;
+}
+/* A case's data depend on its name, not on its place among the others. */
+static inline void random_begin(const test_case *c) {
+    random_state = 88172645463325252u;
+    for (const char *s = c->name; *s; s++) random_state = (random_state ^ (uint8_t)*s) * 0x100000001b3u;
+    random_state |= 1; /* never 0 */
 }
 static inline double random_number(void) { return (double)(random_bits() >> 11) * 0x1p-53; }
 
@@ -213,7 +221,10 @@ static inline void tensors_free(test_tensor *t, int count) {
 
 static inline test_case *add_case(const char *name, const char *source, const char *constants, const char *tensors,
                                   double tolerance) {
-    if (case_count == CASES) abort();
+    if (case_count == CASES) {
+        fprintf(stderr, "more than %d cases\n", CASES);
+        abort();
+    }
     test_case *c = &cases[case_count++];
     snprintf(c->name, sizeof c->name, "%s", name);
     c->source = strdup(source);
@@ -321,9 +332,9 @@ static inline bool write_unit(const char *path, const tile_op *const *ops, int c
 static inline bool build_cases(target *targets, int target_count, const char *small_words) {
     static const tile_op *ops[CASES], *small[CASES];
     int count = 0, small_count = 0;
-    char folder[] = "/tmp/test_emit_XXXXXX", large_path[512], small_path[512];
+    char folder[TEMPORARY_BYTES], large_path[512], small_path[512];
     case_memory = arena_new();
-    bool good = case_memory && mkdtemp(folder);
+    bool good = case_memory && temporary_make(folder);
     for (int i = 0; i < case_count && good; i++) {
         test_case *c = &cases[i], *same = NULL;
         for (int j = 0; j < i && !same; j++)
@@ -349,7 +360,7 @@ static inline bool build_cases(target *targets, int target_count, const char *sm
 }
 
 static inline void free_cases(target *targets, int target_count) {
-    for (int i = 0; i < case_count; i++) free(cases[i].source);
+    for (int i = 0; i < case_count; i++) free(cases[i].source), free(cases[i].own_tensors);
     for (int i = 0; i < target_count; i++)
         if (targets[i].object) dlclose(targets[i].object);
     arena_free(case_memory);

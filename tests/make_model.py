@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes a small random `llama` model as GGUF, for tests: any odd size, any storage type, with a tokenizer inside.
+"""Writes a small random `llama` or `qwen3` model as GGUF, for tests: any odd size, any storage type, with a tokenizer inside.
 
     make_model.py OUT.gguf [--hidden 72 --heads 3 --kv-heads 1 --ffn 200 --vocab 515 --type q4_1 --tied --seed 7 ...]
 
@@ -101,6 +101,8 @@ class Maker:
                 self.matrix(f"{block}attn_{name}", heads * a.head_dim, a.hidden, spread)
                 if a.bias:
                     self.vector(f"{block}attn_{name}.bias", heads * a.head_dim, 0, 0.3)
+                if a.arch == "qwen3" and name != "v":
+                    self.vector(f"{block}attn_{name}_norm.weight", a.head_dim, 1.4, 0.3)
             self.matrix(block + "attn_output", a.hidden, a.heads * a.head_dim, 1)
             self.vector(block + "ffn_norm.weight", a.hidden, 1, 0.1)
             self.matrix(block + "ffn_gate", a.ffn, a.hidden, 1.5)
@@ -112,7 +114,7 @@ class Maker:
 
     def metadata(self):
         a, w = self.args, self.writer
-        w.add_name("random llama")
+        w.add_name(f"random {a.arch}")
         w.add_file_type(LlamaFileType[FILE_TYPES.get(a.type, "MOSTLY_" + a.type.upper())])
         w.add_block_count(a.layers)
         w.add_context_length(a.context)
@@ -124,7 +126,8 @@ class Maker:
             w.add_key_length(a.head_dim)
             w.add_value_length(a.head_dim)
         w.add_layer_norm_rms_eps(1e-5)
-        w.add_rope_dimension_count(a.rope_dim)
+        if a.arch == "llama":
+            w.add_rope_dimension_count(a.rope_dim)
         w.add_rope_freq_base(a.rope_base)
         if a.rope_linear != 1:
             w.add_rope_scaling_type(RopeScalingType.LINEAR)
@@ -151,8 +154,9 @@ class Maker:
 
 
 def parse_arguments():
-    parser = argparse.ArgumentParser(description="write a small random llama model as GGUF")
+    parser = argparse.ArgumentParser(description="write a small random model as GGUF")
     parser.add_argument("out", type=Path)
+    parser.add_argument("--arch", choices=("llama", "qwen3"), default="llama")
     for name, default in (("layers", 2), ("hidden", 72), ("heads", 3), ("ffn", 200), ("vocab", 515), ("context", 256)):
         parser.add_argument("--" + name, type=int, default=default)
     parser.add_argument("--kv-heads", type=int, help="default: as many as --heads")
@@ -188,7 +192,7 @@ def parse_arguments():
 def main():
     args = parse_arguments()
     logging.disable(logging.CRITICAL)  # the writer's own chatter
-    writer = GGUFWriter(args.out, "llama")
+    writer = GGUFWriter(args.out, args.arch)
     maker = Maker(args, writer)
     maker.metadata()
     if not args.no_tokenizer:

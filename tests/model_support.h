@@ -3,10 +3,10 @@
 #ifndef MODEL_SUPPORT_H
 #define MODEL_SUPPORT_H
 
-#include <dirent.h>
 #include <math.h>
 
 #include "monotile/llm.h"
+#include "temporary.h"
 #include "text_oracle.h"
 
 #define CHECK(call)                                                                                                    \
@@ -16,25 +16,7 @@
         if ((call) != MT_OK) fail_msg("%s: %s: %s", #call, check_error.where, check_error.message);                    \
     } while (0)
 
-static char folder_path[400];
-
-static int make_folder(void) {
-    const char *base = getenv("TMPDIR");
-    snprintf(folder_path, sizeof folder_path, "%s/monotile-model-XXXXXX", base && *base ? base : "/tmp");
-    return mkdtemp(folder_path) ? 0 : -1;
-}
-
-static void remove_folder(void) {
-    char path[700];
-    DIR *d = opendir(folder_path);
-    if (!d) return;
-    for (const struct dirent *e; (e = readdir(d));) {
-        snprintf(path, sizeof path, "%s/%s", folder_path, e->d_name);
-        if (strcmp(e->d_name, ".") && strcmp(e->d_name, "..")) unlink(path);
-    }
-    closedir(d);
-    rmdir(folder_path);
-}
+static char folder_path[TEMPORARY_BYTES];
 
 /* Runs oracle_model.py on jobs, which are freed. False, having said why, when Python or a package of it is missing. */
 static bool run_jobs(oracle *o, text *jobs) {

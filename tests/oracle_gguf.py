@@ -1,4 +1,4 @@
-"""GGUF files as PyPI's gguf package writes and reads them, for test_gguf.c.
+"""GGUF files as PyPI's gguf package writes and reads them, for test_gguf_file.c.
 
     write FOLDER      writes FOLDER/whole.gguf and a split model FOLDER/split-0000N-of-00004.gguf
     dump FILE...      prints what is in a file, or in the parts of a split model. One line a fact:

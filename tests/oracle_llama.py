@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The tests' reference for the `llama` architecture: a plain numpy forward pass over a GGUF file.
+"""The tests' reference for the `llama` and `qwen3` architectures: a plain numpy forward pass over a GGUF file.
 
 It shares nothing with Monotile. PyPI's `gguf` reads the file and dequantises every tensor to float32; all arithmetic
 after that is done in float64 (or float32 with --float32), so its rounding is far below what the tests allow.
@@ -11,7 +11,8 @@ An ids file holds token ids separated by white space or commas. `greedy` takes s
 is read once): the k-th --out belongs to the k-th --ids.
 
 Shapes: a linear layer's weight is [out, in] (gguf's reader gives the rows of the file that way). Rope turns the
-interleaved pairs (2i, 2i+1), the order in which the rows of attn_q and attn_k lie in a llama GGUF. What the file asks
+interleaved pairs (2i, 2i+1), the order in which the rows of attn_q and attn_k lie in a llama GGUF. A qwen3 has the pairs (i, i + head_dim / 2) instead, an RMS norm
+of every query and key head before rope, and no biases. What the file asks
 for and this model does not have (experts, YaRN, a tensor that nothing reads) is an error, not a wrong answer.
 """
 import argparse
@@ -57,22 +58,23 @@ class Llama:
 
     def get(self, key, default=None):
         """A number or a string of the model's metadata; without a default it has to be there."""
-        field = self.fields.get(f"llama.{key}")
+        field = self.fields.get(f"{self.arch}.{key}")
         if field is None:
             if default is None:
-                raise SystemExit(f"metadata llama.{key} is missing")
+                raise SystemExit(f"metadata {self.arch}.{key} is missing")
             return default
         if field.types[0] == GGUFValueType.ARRAY:
-            raise SystemExit(f"metadata llama.{key} is an array: one value for each layer is not supported")
+            raise SystemExit(f"metadata {self.arch}.{key} is an array: one value for each layer is not supported")
         return field.contents()
 
     def read_shape(self):
-        arch = self.fields["general.architecture"].contents()
-        if arch != "llama":
-            raise SystemExit(f"architecture {arch} is not llama")
+        self.arch = self.fields["general.architecture"].contents()
+        if self.arch not in ("llama", "qwen3"):
+            raise SystemExit(f"architecture {self.arch} is not llama or qwen3")
+        self.qwen3 = self.arch == "qwen3"
         for key in ("expert_count", "attention.sliding_window", "attention.clamp_kqv", "attention.scale"):
             if self.get(key, 0) != 0:
-                raise SystemExit(f"metadata llama.{key} is not supported")
+                raise SystemExit(f"metadata {self.arch}.{key} is not supported")
         self.layers = self.get("block_count")
         self.hidden = self.get("embedding_length")
         self.heads = self.get("attention.head_count")
@@ -83,7 +85,7 @@ class Llama:
         self.rope_dim = self.get("rope.dimension_count", self.head_dim)
         self.rope_base = self.get("rope.freq_base", 10000.0)
         self.rope_scale = 1.0
-        kind = self.get("rope.scaling.type", "linear" if "llama.rope.scale_linear" in self.fields else "none")
+        kind = self.get("rope.scaling.type", "linear" if f"{self.arch}.rope.scale_linear" in self.fields else "none")
         if kind == "linear":
             self.rope_scale = self.get("rope.scaling.factor", self.get("rope.scale_linear", 1.0))
         elif kind != "none":
@@ -99,13 +101,14 @@ class Llama:
         return dequantize(tensor.data, tensor.tensor_type).astype(self.dtype)
 
     def take_linear(self, name):
-        return self.take(name + ".weight"), self.take(name + ".bias", optional=True)
+        return self.take(name + ".weight"), None if self.qwen3 else self.take(name + ".bias", optional=True)
 
     def read_weights(self):
         self.embedding = self.take("token_embd.weight")
         self.blocks = []
         for i in range(self.layers):
-            block = {n: self.take(f"blk.{i}.{n}.weight") for n in ("attn_norm", "ffn_norm")}
+            norms = ("attn_norm", "ffn_norm") + (("attn_q_norm", "attn_k_norm") if self.qwen3 else ())
+            block = {n: self.take(f"blk.{i}.{n}.weight") for n in norms}
             for name in ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"):
                 block[name] = self.take_linear(f"blk.{i}.{name}")
             self.blocks.append(block)
@@ -114,7 +117,7 @@ class Llama:
         self.output = self.embedding if output is None else output
         self.vocab = self.output.shape[0]
         frequency = float(self.rope_base) ** (-np.arange(0, self.rope_dim, 2) / self.rope_dim) / self.rope_scale
-        factors = self.take("rope_freqs.weight", optional=True)
+        factors = None if self.qwen3 else self.take("rope_freqs.weight", optional=True)
         self.rope_frequency = frequency if factors is None else frequency / factors.astype(np.float64)
         if self.tensors:
             raise SystemExit(f"nothing reads tensor {next(iter(self.tensors))}")
@@ -123,12 +126,14 @@ class Llama:
         return x / np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + self.epsilon) * weight
 
     def rope(self, x, positions):
-        """x[n, heads, head_dim]: turn the pairs (2i, 2i+1) of the first rope_dim elements, in place."""
+        """x[n, heads, head_dim]: turn the pairs of the first rope_dim elements, in place."""
         angle = positions[:, None, None] * self.rope_frequency
         cos, sin = np.cos(angle).astype(self.dtype), np.sin(angle).astype(self.dtype)
-        even, odd = x[..., 0 : self.rope_dim : 2].copy(), x[..., 1 : self.rope_dim : 2].copy()
-        x[..., 0 : self.rope_dim : 2] = even * cos - odd * sin
-        x[..., 1 : self.rope_dim : 2] = even * sin + odd * cos
+        half = self.rope_dim // 2
+        first, second = (slice(0, half), slice(half, 2 * half)) if self.qwen3 else (slice(0, 2 * half, 2), slice(1, 2 * half, 2))
+        a, b = x[..., first].copy(), x[..., second].copy()
+        x[..., first] = a * cos - b * sin
+        x[..., second] = a * sin + b * cos
 
     def attention(self, q, k, v, start):
         """q[n, heads, d] at positions from start, k and v [start + n, kv_heads, d]: head h reads kv head h // group."""
@@ -159,6 +164,8 @@ class Llama:
             h = self.norm(x, block["attn_norm"])
             q = linear(h, block["attn_q"]).reshape(n, self.heads, self.head_dim)
             k = linear(h, block["attn_k"]).reshape(n, self.kv_heads, self.head_dim)
+            if self.qwen3:
+                q, k = self.norm(q, block["attn_q_norm"]), self.norm(k, block["attn_k_norm"])
             self.rope(q, positions)
             self.rope(k, positions)
             cache.keys[i][start:end] = k
@@ -193,7 +200,7 @@ def read_ids(path):
 
 
 def main():
-    parser = argparse.ArgumentParser(description="reference forward pass of llama GGUF models")
+    parser = argparse.ArgumentParser(description="reference forward pass of llama and qwen3 GGUF models")
     commands = parser.add_subparsers(dest="command", required=True)
     logits = commands.add_parser("logits", help="logits of a text as raw float32")
     greedy = commands.add_parser("greedy", help="greedy continuations, one line a step")

@@ -22,7 +22,7 @@ except ImportError:
 
 ROOT = Path(__file__).resolve().parent.parent
 CLI = os.environ.get("MONOTILE_CLI", str(ROOT / "build/monotile"))
-COMMANDS = ("run", "tokenize", "compile", "disasm", "inspect", "tile", "doctor")
+COMMANDS = ("run", "tokenize", "compile", "disasm", "inspect", "tile", "trace", "doctor")
 needs_packages = unittest.skipIf(gguf is None, "no numpy and gguf")
 
 
@@ -190,7 +190,17 @@ class BadModels(Case):
     def test_unknown_architecture(self):
         data = self.data.replace(b"llama", b"lamma")
         self.assertEqual(len(data), len(self.data))
-        self.refused(data, message="lamma", commands=("run",))
+        self.refused(data, message="lamma", commands=("run", "tokenize", "compile"))
+        text = self.good("inspect", FOLDER / "bad.gguf")  # shows what is there all the same
+        known = self.good("inspect", odd_model())
+        self.assertEqual(text.rsplit("note: ", 1)[0], known.replace("llama", "lamma"))
+        self.assertRegex(text.rsplit("note: ", 1)[1], r"\Athis model cannot be run: .*'lamma'.*\n\Z")
+
+    def test_wrong_metadata(self):
+        data = self.data.replace(b"llama.block_count", b"llama.block_colnt")
+        self.refused(data, message="llama.block_count")
+        done = monotile("inspect", FOLDER / "bad.gguf")
+        self.assertIn(b"llama.block_colnt", done.stdout)
 
     def test_unknown_machine(self):
         for machine in ("abacus", "cpu:0", "cpu:x", "cpu:-1", ""):
@@ -298,6 +308,21 @@ class Running(Case):
         self.assertRegex(done.stderr.decode(), r"\Aprompt: \d+ tokens, [\d.]+ tokens/s; answer: \d+ tokens, [\d.]+ tokens/s; first token after "
                                                r"[\d.]+ s; [\d.]+ MB of weights read per token\n\Z")
 
+    def test_trace(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "trace.json")
+            for options in ([], ["--loop"], ["--prompt-run"], ["-p", "Hi there"]):
+                text = self.good("trace", odd_model(), "-n", "3", "--context", "128", "--bandwidth", "10", "-o", path, *options)
+                self.assertRegex(text, r"\A\d runs of \d+ instructions on \d+ processors; a run takes [\d.]+ µs")
+                for words in ("floor: ", "per node, µs", "per instruction, mean µs", "on the critical path, µs of a run", "\nblk.*."):
+                    self.assertIn(words, text)
+                with open(path, encoding="utf-8") as file:
+                    events = json.load(file)["traceEvents"]
+                self.assertTrue(any(e["ph"] == "X" and e["name"].startswith("blk.") for e in events))
+        self.bad("trace", odd_model(), "--loop", "--prompt-run", message="either --loop or --prompt-run")
+        self.bad("trace", odd_model(), "-n", "0", message="-n takes an integer from 1")
+        self.bad("trace", odd_model(), "--context", "128", "-o", os.path.join("/no such folder", "x"), message="cannot write")
+
     def test_profile(self):
         done = monotile("run", odd_model(), "-p", "Hi there", "-n", "4", "--context", "128", "--profile")
         self.assertEqual(done.returncode, 0)
@@ -355,6 +380,55 @@ tile h[N](x: in f32[N], y: out f32[N]) over (i in 1) { y[:] = (x[:] }
 tile i[N](x: in f32[N], y: out f32[N]) over (i in 1) { if { y[:] = 0 } }
 tile 7[N](x: in f32[N], y: out f32[N]) over (i in 1) { y[:] = x[:] }
 """
+
+
+@needs_packages
+class TokenIds(Case):
+    def test_prompt_of_ids(self):
+        arguments = ("--prompt-ids", "5", "-n", "7", "--context", "64")
+        result = json.loads(self.good("run", odd_model(), "--json", *arguments))
+        self.assertEqual((len(result["prompt_ids"]), len(result["ids"]), result["text"]), (5, 7, ""))
+        self.assertEqual([int(i) for i in self.good("run", odd_model(), *arguments).split()], result["ids"])
+
+    def test_no_tokenizer(self):
+        model = make_model("mute", "--no-tokenizer", "--layers", "1")
+        self.bad("run", model, "-p", "x", message="tokenizer")
+        self.assertEqual(len(self.good("run", model, "--prompt-ids", "3", "-n", "4", "--context", "16").split()), 4)
+
+    def test_usage(self):
+        self.bad("run", odd_model(), "--prompt-ids", "3", "-p", "x", message="either")
+        self.bad("run", odd_model(), "--prompt-ids", "0", message="--prompt-ids")
+        self.bad("run", odd_model(), "--prompt-ids", "3", "--raw", message="--raw")
+
+
+class Synthetic(Case):
+    """Models without a file. test_synthetic.c looks at their weights."""
+
+    def test_inspect(self):
+        text = self.good("inspect", "--synth", "llama-3-8b:q8_0")
+        for line in (r"random weights", r"llama.block_count = 32", r"blk.31.ffn_down.weight +q8_0 +\[4096, 14336\]"):
+            self.assertRegex(text, rf"(?m)^{line}$")
+
+    def test_compile(self):
+        path = FOLDER / "synthetic.mono"
+        self.good("compile", "--synth", "qwen3-0.6b:q4_1", "--context", "64", "-o", path)
+        self.assertIn("norm_linear_norm_rope_append", self.good("inspect", path))
+
+    def test_run(self):
+        arguments = ("run", "--synth", "qwen3-0.6b:q4_1", "--prompt-ids", "2", "-n", "2", "--context", "16")
+        result = json.loads(self.good(*arguments, "--json"))
+        self.assertEqual((len(result["prompt_ids"]), len(result["ids"])), (2, 2))
+        self.assertEqual([int(i) for i in self.good(*arguments).split()], result["ids"])
+
+    def test_refusals(self):
+        for command, *more in (("inspect",), ("run",), ("tokenize", "-p", "x"), ("compile", "-o", FOLDER / "none.mono")):
+            self.bad(command, "--synth", "gpt-5", *more, message="gpt-5.*llama-3.2-1b")
+            self.bad(command, "--synth", "qwen3-0.6b:f99", *more, message="f99")
+            self.bad(command, "--synth", "qwen3-0.6b", "model.gguf", *more, message="no other|expected one")
+            self.bad(command, "--synth", message="--synth")
+        self.bad("tokenize", "--synth", "qwen3-0.6b:q8_0", "-p", "x", message="no tokenizer")
+        self.bad("run", "--synth", "qwen3-0.6b:q8_0", "-p", "x", message="no tokenizer")
+        self.bad("inspect", "--synth", "qwen3-0.6b:q8_0", "--instruction", "1", message="no program")
 
 
 class Tiles(Case):
@@ -470,6 +544,30 @@ class Arrays(Case):
         y = self.apply("linear", {"x": x, "w": blocks}, "y", "-s", "w=10x64:q4_1")
         decoded = gguf.quants.dequantize(blocks, gguf.GGMLQuantizationType.Q4_1)
         np.testing.assert_allclose(y, x @ decoded.T, rtol=1e-4, atol=1e-4)
+
+    def test_own_format(self):
+        """A format and programs of a file of one's own, against arithmetic on the bytes."""
+        path = FOLDER / "five.tile"
+        path.write_text("format five { block 8; d: f16; q: u5[8]; value[i] = d * (q[i] - 16) }\n"
+                        "tile decode[N, W = five](w: in W[M, N], y: out f32[M, N]) over (r in M) { y[r, :] = f32(w[r, :]) }\n"
+                        "tile fixed[N](w: in five[M, N], ids: in i32[L], y: out f32[L, N])\n"
+                        "    over (r in L) { y[r : +1, :] = f32(w[ids[r : +1], :]) }\n")
+        data, expected = bytearray(), []
+        for block in range(9):
+            codes = [(block * 37 + i * 11) % 32 for i in range(8)]
+            scale = (-1) ** block * (1 + block / 16)
+            data += struct.pack("<e", scale) + sum(code << 5 * i for i, code in enumerate(codes)).to_bytes(5, "little")
+            expected += [scale * (code - 16) for code in codes]
+        blocks = np.frombuffer(bytes(data), np.uint8)
+        for arguments in ((), ("-c", "W=five"), ("--machine", "cpu:2")):
+            y = self.apply("decode", {"w": blocks}, "y", "-s", "w=3x24:five", *arguments, file=path)
+            self.assertEqual((y.shape, y.ravel().tolist()), ((3, 24), expected))
+        y = self.apply("fixed", {"w": blocks, "ids": np.array([2, 0, 7, 1], np.int32)}, "y", "-s", "w=3x24:five", file=path)
+        self.assertEqual(y.ravel().tolist(), expected[48:] + expected[:24] + [0] * 24 + expected[24:48])
+        self.assertRegex(self.good("tile", "show", path, "fixed", "-s", "w=3x24:five", "-s", "ids=4:i32"), r"(?s)five \[3, 24\].*\n25 bytes read")  # an id, a row
+        w = self.save("w", blocks)
+        for shape, message in (("3x24:six", "six"), ("3x20:five", "multiple of 8"), ("3x16:five", "bytes"), ("3x24:q4_1", "multiple of 32")):
+            self.bad("tile", "run", path, "decode", "-i", w, "-s", f"w={shape}", "-o", f"y={FOLDER}/y.npy", message=message)
 
     def test_type_without_npy(self):
         x = self.numbers(2, 6)

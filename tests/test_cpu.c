@@ -7,7 +7,6 @@
 #include <cmocka.h>
 
 #include <dirent.h>
-#include <ftw.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -17,6 +16,7 @@
 #include <unistd.h>
 
 #include "machine/cpu/cpu.h"
+#include "temporary.h"
 
 static const char tiles[] = "tile affine[R, C, BR = 1](x: in f32[R, C], w: in f32[R, C], a: arg f32, y: out f32[R, C]) "
                             "over (r in ceil(R / BR))\n"
@@ -35,12 +35,7 @@ static const char tiles[] = "tile affine[R, C, BR = 1](x: in f32[R, C], w: in f3
                             "{ y[:] += f32[C](f32(by)) }\n";
 
 static mt_tile *file;
-static char folder[] = "/tmp/monotile-test-XXXXXX";
-
-static int remove_entry(const char *path, const struct stat *s, int kind, struct FTW *at) {
-    (void)s, (void)kind, (void)at;
-    return remove(path);
-}
+static char folder[TEMPORARY_BYTES];
 
 static int set_up(void **state) {
     (void)state;
@@ -49,13 +44,13 @@ static int set_up(void **state) {
     if (mt_tile_parse(&file, "test.tile", tiles, strlen(tiles), &diagnostics, &error) != MT_OK)
         fail_msg("%s", diagnostics);
     free(diagnostics);
-    return mkdtemp(folder) ? setenv("MONOTILE_CACHE", folder, 1) : -1;
+    return temporary_make(folder) ? setenv("MONOTILE_CACHE", folder, 1) : -1;
 }
 
 static int tear_down(void **state) {
     (void)state;
     mt_tile_close(file);
-    return nftw(folder, remove_entry, 8, FTW_DEPTH | FTW_PHYS);
+    return temporary_remove(folder);
 }
 
 static void check_status(mt_status status, const mt_error *error) {
@@ -486,13 +481,13 @@ static void test_profile(void **state) {
 /* ---- the compiler and its cache ---- */
 
 typedef struct cached {
-    char path[8][300];
+    char path[8][512];
     size_t count;
 } cached;
 
 static cached cached_objects(const char *cache) {
     cached out = {.count = 0};
-    char path[200];
+    char path[256];
     snprintf(path, sizeof path, "%s/cpu", cache);
     DIR *d = opendir(path);
     for (struct dirent *e; d && (e = readdir(d));) {
@@ -507,7 +502,7 @@ static cached cached_objects(const char *cache) {
 }
 
 static size_t files_in(const char *cache) {
-    char path[200];
+    char path[256];
     size_t count = 0;
     snprintf(path, sizeof path, "%s/cpu", cache);
     DIR *d = opendir(path);
@@ -529,7 +524,7 @@ static void run_once(const mt_program *p) {
 
 static void test_cache(void **state) {
     (void)state;
-    char cache[100];
+    char cache[200];
     snprintf(cache, sizeof cache, "%s/own", folder);
     setenv("MONOTILE_CACHE", cache, 1);
     mt_program *p = chain_program(1, MT_PLACE_STATIC);
@@ -570,7 +565,7 @@ static void test_cache(void **state) {
 
 static void test_compiler(void **state) {
     (void)state;
-    char cache[100];
+    char cache[200];
     snprintf(cache, sizeof cache, "%s/compiler", folder);
     setenv("MONOTILE_CACHE", cache, 1);
     const char *const kept = getenv("CC");
@@ -602,7 +597,7 @@ static void test_compiler(void **state) {
 
 static void test_processes(void **state) { /* several fill one empty cache at once */
     (void)state;
-    char cache[100];
+    char cache[200];
     snprintf(cache, sizeof cache, "%s/shared", folder);
     setenv("MONOTILE_CACHE", cache, 1);
     mt_program *p = chain_program(1, MT_PLACE_STATIC);

@@ -11,7 +11,6 @@ int main_of_test_emit(void);
 #include "machine/cuda/nvrtc.h"
 
 #include <elf.h>
-#include <ftw.h>
 
 /* ---- cases ---- */
 
@@ -90,6 +89,16 @@ static void add_streamed(void) {
     add_case("streamed heads that are no blocks", "norm_linear_rope", "H=3 D=20 K=72 BM=4 W=f16 P=bf16",
              "x 9 72; g 72; w 60 72; angles 9 10 2; y 9 3 20", 2e-3)
         ->args[0] = 1e-5;
+    add_case("streamed head norm rope", "norm_linear_norm_rope", "H=3 D=24 K=72 BM=4 W=f16 P=f16",
+             "x 9 72; g 72; w 72 72; hg 24; angles 9 12 2; y 9 3 24", 2e-3)
+        ->args[0] = 1e-5;
+    add_case("streamed head norm rope, one", "norm_linear_norm_rope", "H=4 D=128 K=576 BM=1 W=bf16 P=bf16",
+             "x 1 576; g 576; w 512 576; hg 128; angles 1 64 2; y 1 4 128", 2e-3)
+        ->args[0] = 1e-5;
+    add_case("streamed head norm rope append", "norm_linear_norm_rope_append", "H=2 D=64 K=576 BM=1 W=q8_0 P=bf16",
+             "x 1 576; g 576; w 128 576; hg 64; angles 1 32 2; cache 20 2 64", 2e-3)
+        ->args[0] = 1e-5;
+    cases[case_count - 1].lives[0] = 7;
     add_case("streamed append", "norm_linear_append", "H=2 D=32 K=576 BM=4 W=q4_1 P=bf16",
              "x 5 576; g 576; w 64 576; pos 0; cache 20 2 32", 2e-3)
         ->args[0] = 1e-5;
@@ -182,7 +191,7 @@ static int cuda_setup(void **state) {
 
 static int cuda_teardown(void **state) {
     (void)state;
-    for (int i = 0; i < case_count; i++) free(cases[i].source);
+    for (int i = 0; i < case_count; i++) free(cases[i].source), free(cases[i].own_tensors);
     arena_free(case_memory);
     return 0;
 }
@@ -199,7 +208,7 @@ static void test_numbers(void **state) {
         assert_true(build_chunk(first, last));
         for (int i = first; i < last; i++) {
             char what[256];
-            random_state = 88172645463325252u + (uint64_t)i * 977;
+            random_begin(cuda_cases[i].c);
             if (getenv("EMIT_TRACE")) fprintf(stderr, "%s\n", cuda_cases[i].c->name);
             if (check_cuda(&cuda_cases[i], what, sizeof what)) continue;
             failed++;
@@ -238,8 +247,9 @@ static int64_t largest_frame(const text *cubin) {
     return most;
 }
 
-/* The library's ops of a model: all that a graph of one could be made of. */
-static size_t model_ops(emit_cuda_op *out, const char *w, const char *p, int bm) {
+/* The library's ops of a model: all that a graph of one could be made of, but those whose name begins with `without`.
+ */
+static size_t model_ops(emit_cuda_op *out, const char *w, const char *p, int bm, const char *without) {
     static const char *const programs[] = {"embed K=1536 ROWS=%d W=%s",
                                            "rmsnorm K=1536 ROWS=%d",
                                            "linear N=1000 K=1536 BM=%d BN=32 W=%s P=%s",
@@ -251,6 +261,10 @@ static size_t model_ops(emit_cuda_op *out, const char *w, const char *p, int bm)
                                            "norm_swiglu N=4608 K=1536 BM=%d BN=32 A=%s P=%s B=f16",
                                            "norm_linear_rope H=24 D=64 K=1536 BM=%d W=%s P=%s",
                                            "norm_linear_rope_append H=8 D=64 K=1536 BM=%d W=%s P=%s",
+                                           "norm_linear_norm_rope H=24 D=128 K=1536 BM=%d W=%s P=%s",
+                                           "norm_linear_norm_rope_append H=8 D=128 K=1536 BM=%d W=%s P=%s",
+                                           "head_norm H=24 D=128 ROWS=%d",
+                                           "rope_half H=24 D=128 ROWS=%d",
                                            "norm_linear_append H=8 D=64 K=1536 BM=%d W=%s P=%s",
                                            "attention H=24 HK=8 D=64 BM=%d",
                                            "matmul N=1000 K=700 BM=%d P=%3$s",
@@ -266,6 +280,7 @@ static size_t model_ops(emit_cuda_op *out, const char *w, const char *p, int bm)
     for (size_t i = 0; i < COUNT_OF(programs); i++) {
         char line[200];
         test_case c = {.source = line};
+        if (!strncmp(programs[i], without, strlen(without))) continue;
         snprintf(line, sizeof line, "%s", programs[i]);
         char *constants = strchr(line, ' ');
         text filled = {0};
@@ -289,11 +304,6 @@ static size_t model_ops(emit_cuda_op *out, const char *w, const char *p, int bm)
     return count;
 }
 
-static int remove_one(const char *path, const struct stat *s, int kind, struct FTW *where) {
-    (void)s, (void)kind, (void)where;
-    return remove(path);
-}
-
 /* Everything compiles for the chips, warns of nothing, and on Hopper stays in registers. */
 static void test_compiles(void **state) {
     (void)state;
@@ -301,32 +311,37 @@ static void test_compiles(void **state) {
         const char *w, *p;
         int bm;
         const char *architecture;
-    } units[] = {{"bf16", "bf16", 1, "sm_90a"},  {"f16", "bf16", 16, "sm_90a"}, {"f16", "f16", 4, "sm_90a"},
-                 {"f32", "f32", 4, "sm_90a"},    {"q4_1", "bf16", 1, "sm_90a"}, {"q8_0", "bf16", 4, "sm_90a"},
-                 {"q4_k", "f16", 16, "sm_90a"},  {"q6_k", "bf16", 1, "sm_90a"}, {"q6_k", "f32", 1, "sm_90a"},
-                 {"bf16", "bf16", 1, "sm_100a"}, {"q4_k", "bf16", 4, "sm_100a"}};
-    char folder[] = "/tmp/test_cuda_XXXXXX";
+        const char *without; /* no model has the projections of both llama and qwen3 */
+    } units[] = {
+        {"bf16", "bf16", 1, "sm_90a", "norm_linear_norm_rope"}, {"f16", "bf16", 16, "sm_90a", "norm_linear_norm_rope"},
+        {"f16", "f16", 4, "sm_90a", "norm_linear_norm_rope"},   {"f32", "f32", 4, "sm_90a", "norm_linear_norm_rope"},
+        {"q4_1", "bf16", 1, "sm_90a", "norm_linear_norm_rope"}, {"q8_0", "bf16", 4, "sm_90a", "norm_linear_norm_rope"},
+        {"q4_k", "f16", 16, "sm_90a", "norm_linear_norm_rope"}, {"q6_k", "bf16", 1, "sm_90a", "norm_linear_norm_rope"},
+        {"q6_k", "f32", 1, "sm_90a", "norm_linear_norm_rope"},  {"bf16", "bf16", 1, "sm_90a", "norm_linear_rope"},
+        {"q4_k", "f16", 16, "sm_90a", "norm_linear_rope"},      {"bf16", "bf16", 1, "sm_100a", "norm_linear_norm_rope"},
+        {"q4_k", "bf16", 4, "sm_100a", "norm_linear_norm_rope"}};
+    char folder[TEMPORARY_BYTES];
     int major, minor;
     mt_error error = {0};
     if (cuda_nvrtc_version(&major, &minor, &error) != MT_OK) {
         print_message("skipped: %s\n", error.message);
         skip();
     }
-    assert_non_null(mkdtemp(folder));
+    assert_true(temporary_make(folder));
     setenv("MONOTILE_CACHE", folder, 1);
     for (size_t i = 0; i < COUNT_OF(units); i++)
-        for (int lines = 0; lines < (i == 0 ? 2 : 1); lines++) {
+        for (int variant = 0; variant < (i == 0 ? 3 : 1); variant++) { /* 1: with lines; 2: traced */
             emit_cuda_op ops[64];
             text unit = {0}, cubin = {0}, log = {0};
-            emit_cuda_info info = {.no_lines = !lines};
-            static const char *const options[] = {"--std=c++17", "-default-device"};
-            const size_t count = model_ops(ops, units[i].w, units[i].p, units[i].bm);
+            emit_cuda_info info = {.no_lines = variant != 1};
+            static const char *const options[] = {"--std=c++17", "-default-device", "-DMT_TRACE"};
+            const size_t count = model_ops(ops, units[i].w, units[i].p, units[i].bm, units[i].without);
             if (emit_cuda(&unit, ops, count, &info, &error)) fail_msg("%s: %s", error.where, error.message);
             const cuda_unit u = {.name = "program.cu",
                                  .text = unit.data,
                                  .architecture = units[i].architecture,
                                  .options = options,
-                                 .option_count = COUNT_OF(options)};
+                                 .option_count = COUNT_OF(options) - (variant != 2)};
             const mt_status status = cuda_compile(&cubin, &log, &u, &error);
             if (status == MT_E_UNSUPPORTED)
                 print_message("%s: this NVRTC does not know it\n", units[i].architecture);
@@ -345,7 +360,7 @@ static void test_compiles(void **state) {
             text_free(&cubin);
             text_free(&log);
         }
-    nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+    temporary_remove(folder);
 }
 
 /* An error names the op and what it is about; a mistake in the emitted code would name the line of the .tile file. */

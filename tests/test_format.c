@@ -63,7 +63,7 @@ static int compare_records(oracle *o) {
         const char *declaration = oracle_string(o, &length);
         char *source = strndup(declaration, length);
         tile_file *file = length ? parse_good(source) : NULL;
-        const tile_format *f = file ? ast_find_format(file, key) : tile_format_find(key);
+        const tile_format *f = file ? tile_file_find_format(file, key) : tile_format_find(key);
         if (!f) fail_msg("there is no format %s", key);
         const uint32_t blocks = oracle_u32(o);
         const char *data = oracle_string(o, &size), *expected = oracle_string(o, &values);
@@ -102,8 +102,7 @@ static void test_random_declarations(void **state) {
     assert_int_equal(compare_records(&o), 400);
 }
 
-/* ---- formats that gguf does not have ------------------------------------------------------------------------------
- */
+/* ---- formats that gguf does not have ---------------------------------------------------------------------------- */
 
 static float half(const uint8_t *at) {
     const int code = at[0] | at[1] << 8, exponent = code >> 10 & 31, fraction = code & 1023;
@@ -236,10 +235,10 @@ static void test_layout(void **state) {
 static void test_shadow(void **state) {
     (void)state;
     tile_file *f = parse_good("format q4_1 { block 1; x: u8; value[i] = x }");
-    assert_int_equal(ast_find_format(f, "q4_1")->block, 1);
-    assert_int_equal(ast_find_format(f, "q4_0")->block, 32);
-    assert_string_equal(ast_find_format(f, "u7")->name, "u7");
-    assert_null(ast_find_format(f, "u9"));
+    assert_int_equal(tile_file_find_format(f, "q4_1")->block, 1);
+    assert_int_equal(tile_file_find_format(f, "q4_0")->block, 32);
+    assert_string_equal(tile_file_find_format(f, "u7")->name, "u7");
+    assert_null(tile_file_find_format(f, "u9"));
     assert_int_equal(tile_format_find("q4_1")->block, 32);
     tile_file_free(f);
 }

@@ -10,16 +10,17 @@
 #include <cmocka.h>
 
 #include "graph/graph_internal.h"
+#include "graph_make.h"
 #include "monotile/machine.h"
 
+/* 0: the test has none; such a constant has a default that follows from others. */
 static int64_t size_of_name(const char *name) {
     static const struct {
         const char *name;
         int64_t size;
-    } sizes[] = {{"M", 5}, {"N", 37}, {"K", 72}, {"H", 3}, {"D", 10}, {"S", 19}};
+    } sizes[] = {{"M", 5}, {"N", 37}, {"K", 72}, {"H", 3}, {"D", 10}, {"S", 19}, {"C", 3}, {"BS", 8}};
     for (size_t i = 0; i < COUNT_OF(sizes); i++)
         if (!strcmp(name, sizes[i].name)) return sizes[i].size;
-    fail_msg("the test has no size for extent '%s'", name);
     return 0;
 }
 
@@ -40,12 +41,14 @@ static void prepare(subject *s, arena *a, const tile_file *library, const char *
     s->step_count = tile_equals(library, program, s->steps);
     const int total = tile_constants(library, program, all);
     for (int i = 0; i < total; i++)
-        if (!all[i].type && all[i].value == INT64_MIN)
+        if (!all[i].type && all[i].value == INT64_MIN && size_of_name(all[i].name))
             needed[count++] = (tile_constant){all[i].name, size_of_name(all[i].name), NULL};
     if (tile_bind(a, &s->op, library, program, needed, count, NULL, &error) != MT_OK)
         fail_msg("%s: %s", program, error.message);
     s->instance.op = s->op;
-    for (int e = 0; e < s->op->extent_count; e++) s->instance.free_extent[e] = size_of_name(s->op->extent_names[e]);
+    for (int e = 0; e < s->op->extent_count; e++)
+        if (!(s->instance.free_extent[e] = size_of_name(s->op->extent_names[e])))
+            fail_msg("the test has no size for extent '%s'", s->op->extent_names[e]);
 }
 
 /* A graph with the subject's parameters as tensors; nodes are added by the caller. */
@@ -63,7 +66,8 @@ static void make_stage(const subject *s, stage *out) {
         const tile_param *param = &s->op->params[p];
         if (param->kind > TILE_INOUT) continue;
         int64_t extent[TILE_RANK];
-        for (int d = 0; d < param->rank; d++) assert_true(graph_scalar(&s->instance, param->extent[d], &extent[d]));
+        for (int d = 0; d < param->rank; d++)
+            assert_true(tile_instance_most(&s->instance, param->extent[d], &extent[d]));
         const mt_role role = param->kind == TILE_IN ? MT_INPUT : param->kind == TILE_OUT ? MT_OUTPUT : MT_STATE;
         if (mt_graph_tensor(out->g, role, param->name, param->type->name, param->rank, extent, &out->tensor[p],
                             &error) != MT_OK)
@@ -84,23 +88,43 @@ static mt_operand operand(const subject *s, const stage *at, int p, const char *
     return MT_OPERAND(name, at->tensor[p]);
 }
 
+/* Adds the constants without a default that no operand tells. */
+static void add_untold(const tile_file *library, const char *program, bool has_outputs, mt_operand *operands,
+                       size_t *count) {
+    tile_signature_param signature[TILE_PARAMS];
+    tile_constant known[TILE_CONSTANTS];
+    const int params = tile_signature(library, program, signature);
+    const int total = tile_constants(library, program, known);
+    for (int k = 0; k < total; k++) {
+        bool told = known[k].type || known[k].value != INT64_MIN || !size_of_name(known[k].name);
+        for (int p = 0; p < params; p++)
+            for (int d = 0; d < signature[p].rank && signature[p].kind <= TILE_INOUT; d++)
+                told |= (has_outputs || signature[p].kind != TILE_OUT) && signature[p].extent_name[d] &&
+                        !strcmp(signature[p].extent_name[d], known[k].name);
+        if (!told) operands[(*count)++] = MT_OPERAND_INTEGER(known[k].name, size_of_name(known[k].name));
+    }
+}
+
 static void add_fused(const subject *s, stage *at) {
-    mt_operand operands[TILE_PARAMS];
+    mt_operand operands[TILE_PARAMS + TILE_CONSTANTS];
+    size_t count = 0;
     mt_error error = {0};
-    for (int p = 0; p < s->op->param_count; p++) operands[p] = operand(s, at, p, s->op->params[p].name);
-    if (mt_graph_node(at->g, NULL, s->program, NULL, operands, (size_t)s->op->param_count, NULL, &error) != MT_OK)
+    for (int p = 0; p < s->op->param_count; p++) operands[count++] = operand(s, at, p, s->op->params[p].name);
+    add_untold(s->library, s->program, true, operands, &count);
+    if (mt_graph_node(at->g, NULL, s->program, NULL, operands, count, NULL, &error) != MT_OK)
         fail_msg("%s: %s: %s", s->program, error.where, error.message);
 }
 
-/* Views tensor t with the rank that a step's parameter wants: [M, H * D] as [M, H, D]. */
+/* Views tensor t with the rank that a step's parameter wants: [M, H * D] as [M, H, D], or the other way round. */
 static mt_tensor with_rank(mt_graph *g, mt_tensor t, int rank) {
     mt_error error = {0};
-    if (g->views[t].rank == rank) return t;
+    const graph_view *v = &g->views[t];
+    if (v->rank == rank) return t;
     mt_tensor out;
-    assert_int_equal(rank, 3);
-    assert_int_equal(mt_graph_reshape(g, t, 3, (int64_t[]){g->views[t].extent[0], size_of_name("H"), size_of_name("D")},
-                                      &out, &error),
-                     MT_OK);
+    assert_true(rank + v->rank == 5);
+    const int64_t split[] = {v->extent[0], size_of_name("H"), size_of_name("D")};
+    const int64_t merged[] = {v->extent[0], v->extent[1] * v->extent[2]};
+    assert_int_equal(mt_graph_reshape(g, t, rank, rank == 3 ? split : merged, &out, &error), MT_OK);
     return out;
 }
 
@@ -135,18 +159,7 @@ static void add_steps(const subject *s, stage *at) {
         assert_int_equal(out, step->output_count);
         mt_tensor result = -1;
         mt_error error = {0};
-        if (unnamed) { /* constants that only the missing output would tell */
-            tile_constant known[TILE_CONSTANTS];
-            const int total = tile_constants(s->library, step->program, known);
-            for (int k = 0; k < total; k++) {
-                bool told = known[k].type || known[k].value != INT64_MIN;
-                for (int p = 0; p < params; p++)
-                    for (int d = 0; d < signature[p].rank && signature[p].kind <= TILE_INOUT; d++)
-                        told |= signature[p].kind != TILE_OUT && signature[p].extent_name[d] &&
-                                !strcmp(signature[p].extent_name[d], known[k].name);
-                if (!told) operands[count++] = MT_OPERAND_INTEGER(known[k].name, size_of_name(known[k].name));
-            }
-        }
+        add_untold(s->library, step->program, !unnamed, operands, &count);
         if (mt_graph_node(at->g, NULL, step->program, NULL, operands, count, &result, &error) != MT_OK)
             fail_msg("%s, step %d: %s: %s", s->program, i, error.where, error.message);
         if (unnamed) made[made_count].name = unnamed, made[made_count++].tensor = result;
@@ -257,60 +270,211 @@ static void fused_programs_equal_their_compositions(void **state) {
     assert_true(checked >= 8);
 }
 
-/* The intermediate is an output too: nothing may be fused away. */
-static void results_that_others_need_stay(void **state) {
-    (void)state;
+/* ---- what must not be fused ---- */
+
+#define EPS MT_OPERAND_FLOAT("eps", 1e-5f)
+
+static void fuse_leaves(mt_graph *g, size_t nodes) {
     mt_error error = {0};
-    mt_graph *g;
-    mt_tensor x, w, r, t, y, z;
-    assert_int_equal(mt_graph_create(&g, &error), MT_OK);
-    mt_graph_tensor(g, MT_INPUT, "x", "f32", 2, (int64_t[]){3, 16}, &x, &error);
-    mt_graph_tensor(g, MT_WEIGHT, "w", "f32", 2, (int64_t[]){8, 16}, &w, &error);
-    mt_graph_tensor(g, MT_INPUT, "r", "f32", 2, (int64_t[]){3, 8}, &r, &error);
-    mt_graph_tensor(g, MT_OUTPUT, "y", "f32", 2, (int64_t[]){3, 8}, &y, &error);
-    mt_graph_tensor(g, MT_OUTPUT, "z", "f32", 2, (int64_t[]){3, 8}, &z, &error);
-    assert_int_equal(
-        mt_graph_node(g, NULL, "linear", NULL, (mt_operand[]){MT_OPERAND("x", x), MT_OPERAND("w", w)}, 2, &t, &error),
-        MT_OK);
-    assert_int_equal(mt_graph_node(g, NULL, "add", NULL,
-                                   (mt_operand[]){MT_OPERAND("a", t), MT_OPERAND("b", r), MT_OPERAND("y", y)}, 3, NULL,
-                                   &error),
-                     MT_OK);
-    assert_int_equal(
-        mt_graph_node(g, NULL, "relu", NULL, (mt_operand[]){MT_OPERAND("x", t), MT_OPERAND("y", z)}, 2, NULL, &error),
-        MT_OK);
     assert_int_equal(graph_fuse(g, &error), MT_OK);
-    assert_int_equal(g->node_count, 3);
+    if (g->node_count != nodes) fail_msg("expected %zu nodes:\n%s", nodes, mt_graph_text(g));
     mt_graph_destroy(g);
 }
 
-/* Between the norm and the linear layer something overwrites the norm's input: the read must not move down. */
+/* The intermediate is read by another program too: nothing may be fused away. */
+static void results_that_others_need_stay(void **state) {
+    (void)state;
+    mt_graph *g = make_graph(NULL);
+    const mt_tensor x = make_tensor(g, MT_INPUT, "x", "f32", 3, 16), w = make_tensor(g, MT_WEIGHT, "w", "f32", 8, 16),
+                    r = make_tensor(g, MT_INPUT, "r", "f32", 3, 8), y = make_tensor(g, MT_OUTPUT, "y", "f32", 3, 8),
+                    z = make_tensor(g, MT_OUTPUT, "z", "f32", 3, 8);
+    const mt_tensor t = NODE(g, "linear", MT_OPERAND("x", x), MT_OPERAND("w", w));
+    NODE(g, "add", MT_OPERAND("a", t), MT_OPERAND("b", r), MT_OPERAND("y", y));
+    NODE(g, "relu", MT_OPERAND("x", t), MT_OPERAND("y", z));
+    fuse_leaves(g, 3);
+}
+
+/* Between the norm and the linear layer, or by the linear layer itself, the norm's input is overwritten: the read must
+ * not move down. */
 static void reads_do_not_move_past_writes(void **state) {
     (void)state;
+    for (int in_place = 0; in_place < 2; in_place++) {
+        mt_graph *g = make_graph(NULL);
+        const mt_tensor x = make_tensor(g, MT_STATE, "x", "f32", 3, 16),
+                        other = make_tensor(g, MT_INPUT, "other", "f32", 3, 16),
+                        w = make_tensor(g, MT_WEIGHT, "w", "f32", 16, 16),
+                        gain = make_tensor(g, MT_WEIGHT, "g", "f32", 16, 0),
+                        y = make_tensor(g, MT_OUTPUT, "y", "f32", 3, 16);
+        const mt_tensor t = NODE(g, "rmsnorm", MT_OPERAND("x", x), MT_OPERAND("g", gain), EPS);
+        if (!in_place) NODE(g, "relu", MT_OPERAND("x", other), MT_OPERAND("y", x));
+        NODE(g, "linear", MT_OPERAND("x", t), MT_OPERAND("w", w), MT_OPERAND("y", in_place ? x : y));
+        fuse_leaves(g, in_place ? 2 : 3);
+    }
+}
+
+/* The temporary is written in two pieces, or only a piece of it is read. */
+static void parts_stay(void **state) {
+    (void)state;
+    for (int variant = 0; variant < 2; variant++) {
+        mt_error error = {0};
+        mt_graph *g = make_graph(NULL);
+        const mt_tensor x = make_tensor(g, MT_INPUT, "x", "f32", 4, 16),
+                        w = make_tensor(g, MT_WEIGHT, "w", "f32", 8, 16),
+                        r = make_tensor(g, MT_INPUT, "r", "f32", 2, 8), y = make_tensor(g, MT_OUTPUT, "y", "f32", 2, 8),
+                        t = make_tensor(g, MT_TEMP, NULL, "f32", 4, 8);
+        mt_tensor part;
+        assert_int_equal(mt_graph_slice(g, t, 0, 0, 2, &part, &error), MT_OK);
+        if (variant) {
+            NODE(g, "linear", MT_OPERAND("x", x), MT_OPERAND("w", w), MT_OPERAND("y", t));
+            NODE(g, "add", MT_OPERAND("a", part), MT_OPERAND("b", r), MT_OPERAND("y", y));
+        } else {
+            mt_tensor half, rest;
+            assert_int_equal(mt_graph_slice(g, x, 0, 0, 2, &half, &error), MT_OK);
+            assert_int_equal(mt_graph_slice(g, t, 0, 2, 4, &rest, &error), MT_OK);
+            const mt_tensor bias = make_tensor(g, MT_WEIGHT, "bias", "f32", 8, 0),
+                            all = make_tensor(g, MT_OUTPUT, "all", "f32", 4, 8);
+            NODE(g, "linear", MT_OPERAND("x", half), MT_OPERAND("w", w), MT_OPERAND("y", part));
+            NODE(g, "linear", MT_OPERAND("x", half), MT_OPERAND("w", w), MT_OPERAND("y", rest));
+            NODE(g, "bias", MT_OPERAND("x", t), MT_OPERAND("b", bias), MT_OPERAND("y", all));
+        }
+        fuse_leaves(g, variant ? 2 : 3);
+    }
+}
+
+/* ---- rules of the user's own ---- */
+
+static const char *const own_rules =
+    "tile twice[N](x: in f32[M, N], y: out f32[M, N]) over (i in M) { y[i] = x[i] + x[i] }\n"
+    "tile twice_relu[N](x: in f32[M, N], y: out f32[M, N]) over (i in M)\n"
+    "    equals { t = twice(x); y = relu(t) } { y[i] = max(x[i] + x[i], 0) }\n"
+    "tile deep[N](x: in f32[M, N], y: out f32[M, N]) over (i in M)\n"
+    "    equals { t = twice(x); u = twice(t); y = twice(u) } { y[i] = x[i] * 8 }\n";
+
+static void own_rules_fuse(void **state) {
+    (void)state;
+    mt_tile *file = make_tiles(own_rules);
+    for (int variant = 0; variant < 4; variant++) {
+        mt_error error = {0};
+        mt_graph *g = make_graph(NULL);
+        const mt_tensor x = make_tensor(g, MT_STATE, "x", "f32", 3, 16),
+                        y = make_tensor(g, MT_OUTPUT, "y", "f32", 3, 16);
+        if (variant) assert_int_equal(mt_graph_use(g, file, &error), MT_OK);
+        if (variant < 2) { /* a step of the file itself, and one of the library */
+            const mt_tensor t = OWN_NODE(g, file, "twice", MT_OPERAND("x", x));
+            NODE(g, "relu", MT_OPERAND("x", t), MT_OPERAND("y", y));
+            fuse_leaves(g, variant ? 1 : 2);
+        } else { /* x is overwritten behind the second of three steps */
+            const mt_tensor t = OWN_NODE(g, file, "twice", MT_OPERAND("x", x)),
+                            u = OWN_NODE(g, file, "twice", MT_OPERAND("x", t));
+            if (variant == 3) NODE(g, "relu", MT_OPERAND("x", y), MT_OPERAND("y", x));
+            OWN_NODE(g, file, "twice", MT_OPERAND("x", u), MT_OPERAND("y", y));
+            fuse_leaves(g, variant == 3 ? 4 : 1);
+        }
+    }
+    mt_tile_close(file);
+}
+
+/* Rules that contradict their programs, or each other, change nothing or end. */
+static void bad_rules_are_harmless(void **state) {
+    (void)state;
+    static const char *const programs =
+        "tile one[N](x: in f32[M, N], s: arg f32, y: out f32[M, N]) over (i in M) { y[i] = x[i] * s }\n"
+        "tile two[N](x: in f32[M, N], k: arg i32, p: live i32, y: out f32[M, N]) over (i in M) { y[i] = x[i] }\n";
+    static const struct {
+        const char *rule;
+        size_t nodes;
+    } cases[] = {
+        /* an arg as a live value, a tensor or an integer; a live value as an arg */
+        {"tile f[N](x: in f32[M, N], s: live i32, k: arg i32, p: live i32, y: out f32[M, N]) over (i in M)", 2},
+        {"tile f[N](x: in f32[M, N], s: in f32[M, N], k: arg i32, p: live i32, y: out f32[M, N]) over (i in M)", 2},
+        {"tile f[N](x: in f32[M, N], s: arg i32, k: arg i32, p: live i32, y: out f32[M, N]) over (i in M)", 2},
+        {"tile f[N](x: in f32[M, N], s: arg f32, k: arg i32, p: arg i32, y: out f32[M, N]) over (i in M)", 2},
+        /* another rank, type or direction */
+        {"tile f[N](x: in f32[M], s: arg f32, k: arg i32, p: live i32, y: out f32[M, N]) over (i in M)", 2},
+        {"tile f[N](x: in f16[M, N], s: arg f32, k: arg i32, p: live i32, y: out f32[M, N]) over (i in M)", 2},
+        {"tile f[N](x: inout f32[M, N], s: arg f32, k: arg i32, p: live i32, y: out f32[M, N]) over (i in M)", 2},
+        {"tile f[N](x: in f32[M, N], s: arg f32, k: arg i32, p: live i32, y: inout f32[M, N]) over (i in M)", 2},
+        /* a parameter that no step has */
+        {"tile f[N](x: in f32[M, N], z: in f32[M, N], s: arg f32, k: arg i32, p: live i32, y: out f32[M, N])\n"
+         "    over (i in M)",
+         2},
+        {"tile f[N](x: in f32[M, N], s: arg f32, k: arg i32, p: live i32, y: out f32[M, N]) over (i in M)", 1},
+    };
+    for (size_t k = 0; k < COUNT_OF(cases); k++) {
+        char source[2048];
+        mt_error error = {0};
+        snprintf(source, sizeof source, "%s%s\n    equals { t = one(x, s); y = two(t, k, p) } { y[0] = 0 }\n", programs,
+                 cases[k].rule);
+        mt_tile *file = make_tiles(source);
+        mt_graph *g = make_graph(NULL);
+        const mt_tensor x = make_tensor(g, MT_INPUT, "x", "f32", 3, 16),
+                        y = make_tensor(g, MT_OUTPUT, "y", "f32", 3, 16);
+        mt_live p;
+        assert_int_equal(mt_graph_live(g, "p", 0, 3, &p, &error), MT_OK);
+        assert_int_equal(mt_graph_use(g, file, &error), MT_OK);
+        const mt_tensor t = OWN_NODE(g, file, "one", MT_OPERAND("x", x), MT_OPERAND_FLOAT("s", 2));
+        OWN_NODE(g, file, "two", MT_OPERAND("x", t), MT_OPERAND_INTEGER("k", 2), MT_OPERAND_LIVE("p", p),
+                 MT_OPERAND("y", y));
+        fuse_leaves(g, cases[k].nodes);
+        mt_tile_close(file);
+    }
     mt_error error = {0};
-    mt_graph *g;
-    mt_tensor x, w, gain, other, t, y;
-    assert_int_equal(mt_graph_create(&g, &error), MT_OK);
-    mt_graph_tensor(g, MT_STATE, "x", "f32", 2, (int64_t[]){3, 16}, &x, &error);
-    mt_graph_tensor(g, MT_INPUT, "other", "f32", 2, (int64_t[]){3, 16}, &other, &error);
-    mt_graph_tensor(g, MT_WEIGHT, "w", "f32", 2, (int64_t[]){8, 16}, &w, &error);
-    mt_graph_tensor(g, MT_WEIGHT, "g", "f32", 1, (int64_t[]){16}, &gain, &error);
-    mt_graph_tensor(g, MT_OUTPUT, "y", "f32", 2, (int64_t[]){3, 8}, &y, &error);
-    assert_int_equal(
-        mt_graph_node(g, NULL, "rmsnorm", NULL,
-                      (mt_operand[]){MT_OPERAND("x", x), MT_OPERAND("g", gain), MT_OPERAND_FLOAT("eps", 1e-5f)}, 3, &t,
-                      &error),
-        MT_OK);
-    assert_int_equal(mt_graph_node(g, NULL, "relu", NULL, (mt_operand[]){MT_OPERAND("x", other), MT_OPERAND("y", x)}, 2,
-                                   NULL, &error),
-                     MT_OK);
-    assert_int_equal(mt_graph_node(g, NULL, "linear", NULL,
-                                   (mt_operand[]){MT_OPERAND("x", t), MT_OPERAND("w", w), MT_OPERAND("y", y)}, 3, NULL,
-                                   &error),
-                     MT_OK);
+    mt_tile *file =
+        make_tiles("tile a(x: in f32[M], y: out f32[M]) over (i in M) equals { y = b(x) } { y[i] = x[i] }\n"
+                   "tile b(x: in f32[M], y: out f32[M]) over (i in M) equals { y = a(x) } { y[i] = x[i] }\n"
+                   "tile c(x: in f32[M], y: out f32[M]) over (i in M) equals { y = c(x) } { y[i] = x[i] }\n");
+    mt_graph *g = make_graph(NULL);
+    const mt_tensor x = make_tensor(g, MT_INPUT, "x", "f32", 3, 0), y = make_tensor(g, MT_OUTPUT, "y", "f32", 3, 0);
+    assert_int_equal(mt_graph_use(g, file, &error), MT_OK);
+    OWN_NODE(g, file, "c", MT_OPERAND("x", OWN_NODE(g, file, "a", MT_OPERAND("x", x))), MT_OPERAND("y", y));
+    fuse_leaves(g, 2);
+    mt_tile_close(file);
+}
+
+/* ---- work ---- */
+
+/* `layers` times a norm that `wide` projections read, an activation of one and a residual; one table, `r`, is read by
+ * all of them, and one state is written by all. Returns what fusing them took. */
+static size_t work_of(int layers, int wide, size_t *nodes) {
+    mt_error error = {0};
+    mt_graph *g = make_graph(NULL);
+    const mt_tensor w = make_tensor(g, MT_WEIGHT, "w", "f32", 16, 16),
+                    gain = make_tensor(g, MT_WEIGHT, "g", "f32", 16, 0),
+                    ids = make_tensor(g, MT_INPUT, "ids", "f32", 3, 16),
+                    last = make_tensor(g, MT_STATE, "last", "f32", 3, 16);
+    const mt_tensor r = NODE(g, "relu", MT_OPERAND("x", ids));
+    mt_tensor x = r;
+    for (int layer = 0; layer < layers; layer++) {
+        const mt_tensor t = NODE(g, "rmsnorm", MT_OPERAND("x", x), MT_OPERAND("g", gain), EPS);
+        mt_tensor sum = r;
+        for (int k = 0; k < wide; k++) {
+            const mt_tensor y = NODE(g, "linear", MT_OPERAND("x", t), MT_OPERAND("w", w));
+            sum = NODE(g, "silu_mul", MT_OPERAND("a", y), MT_OPERAND("b", sum));
+        }
+        NODE(g, "relu", MT_OPERAND("x", sum), MT_OPERAND("y", last));
+        x = NODE(g, "add", MT_OPERAND("a", NODE(g, "linear", MT_OPERAND("x", sum), MT_OPERAND("w", w))),
+                 MT_OPERAND("b", x));
+    }
     assert_int_equal(graph_fuse(g, &error), MT_OK);
-    assert_int_equal(g->node_count, 3);
+    *nodes = g->node_count;
+    const size_t work = g->fuse_work;
     mt_graph_destroy(g);
+    return work;
+}
+
+/* The pass looks at each node a bounded number of times, however deep the graph and however many read one tensor. */
+static void work_is_linear(void **state) {
+    (void)state;
+    size_t nodes;
+    const size_t some = work_of(500, 1, &nodes);
+    const size_t deep = work_of(4000, 1, &nodes);
+    assert_in_range(nodes, 1,
+                    4 * 4000); /* the norms and the residuals are fused; the last state is written each time */
+    assert_in_range(deep, 1, some * 8 + some / 4);
+    const size_t few = work_of(1, 500, &nodes);
+    const size_t many = work_of(1, 4000, &nodes);
+    assert_in_range(nodes, 1, 2 * 4000 + 3);
+    assert_in_range(many, 1, few * 8 + few / 4);
 }
 
 int main(void) {
@@ -318,6 +482,10 @@ int main(void) {
         cmocka_unit_test(fused_programs_equal_their_compositions),
         cmocka_unit_test(results_that_others_need_stay),
         cmocka_unit_test(reads_do_not_move_past_writes),
+        cmocka_unit_test(parts_stay),
+        cmocka_unit_test(own_rules_fuse),
+        cmocka_unit_test(bad_rules_are_harmless),
+        cmocka_unit_test(work_is_linear),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

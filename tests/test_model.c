@@ -50,6 +50,9 @@ static small_model small[] = {
      .arguments = "--type q5_k --hidden 512 --heads 7 --kv-heads 1 --head-dim 26 --ffn 256 --layers 1", .half = true},
     {.name = "q6_k", .arguments = "--type q6_k --hidden 256 --heads 2 --ffn 256 --embedding-type f16"},
     {.name = "mxfp4", .arguments = "--type mxfp4 --hidden 96 --ffn 224 --kv-heads 1 --embedding-type bf16"},
+    {.name = "qwen3", .arguments = "--arch qwen3 --head-dim 32 --kv-heads 1 --rope-base 1000000", .half = true},
+    {.name = "qwen3_bf16", .arguments = "--arch qwen3 --type bf16 --head-dim 18 --layers 3 --tied"},
+    {.name = "qwen3_q4_1", .arguments = "--arch qwen3 --type q4_1 --hidden 96 --head-dim 32 --kv-heads 1 --ffn 224 --tied"},
     {.name = "no_tokenizer", .arguments = "--vocab 7 --hidden 10 --heads 1 --ffn 6 --layers 1 --no-tokenizer"},
 };
 enum { MODELS = COUNT_OF(small), F32 = 0, Q4_1 = 6, NO_TOKENIZER = MODELS - 1 };
@@ -71,6 +74,10 @@ static const refusal refusals[] = {
     {"mamba", "set general.architecture=mamba", MT_E_UNSUPPORTED, "'mamba'"},
     {"scale", "set llama.attention.scale=0.5", MT_E_UNSUPPORTED, "llama.attention.scale"},
     {"unread", "tensor blk.0.attn_q_norm.weight", MT_E_UNSUPPORTED, "'blk.0.attn_q_norm.weight'"},
+    {"qwen3_bias", "--arch qwen3 --bias", MT_E_UNSUPPORTED, "'blk.0.attn_q.bias'"},
+    {"qwen3_divisors", "--arch qwen3 --rope-freqs", MT_E_UNSUPPORTED, "'rope_freqs.weight'"},
+    {"qwen3_scale", "--arch qwen3 set qwen3.attention.scale=0.5", MT_E_UNSUPPORTED, "qwen3.attention.scale"},
+    {"qwen3_heads", "--arch qwen3 set qwen3.attention.key_length=23", MT_E_FORMAT, "a head of 23"},
     {"one_layer_more", "tensor blk.2.ffn_norm.weight", MT_E_UNSUPPORTED, "'blk.2.ffn_norm.weight'"},
     {"spm", "set tokenizer.ggml.model=llama", MT_E_UNSUPPORTED, "\"llama\""},
     {"pre", "set tokenizer.ggml.pre=zebra", MT_E_UNSUPPORTED, "\"zebra\""},
@@ -422,19 +429,13 @@ static int32_t largest(const float *row, size_t count) {
     return (int32_t)best;
 }
 
-static void test_generate(void **state) {
-    (void)state;
+/* The host chooses tokens, or the machine does. */
+static void generate_greedily(stage *s, mt_tokenizer *t, mt_sampler_place sampler) {
     enum { PROMPT = 5 };
-    stage s;
     mt_error why = {0};
-    mt_tokenizer *t, *again;
-    stage_open(&s, &small[F32]);
-    CHECK(mt_model_tokenizer(s.model, &t, error));
-    CHECK(mt_model_tokenizer(s.model, &again, error));
-    assert_ptr_equal(t, again);
-    mt_engine *e = engine(&s, (mt_engine_options){.rows = 4});
+    mt_engine *e = engine(s, (mt_engine_options){.rows = 4, .sampler = sampler});
     int32_t expected[LENGTH];
-    CHECK(mt_engine_feed(e, s.ids, PROMPT, NULL, error));
+    CHECK(mt_engine_feed(e, s->ids, PROMPT, NULL, error));
     for (int i = 0; i <= LENGTH - PROMPT; i++) {
         expected[i] = largest(mt_engine_logits(e), 515);
         if (i < LENGTH - PROMPT) CHECK(mt_engine_feed(e, expected + i, 1, NULL, error));
@@ -448,7 +449,7 @@ static void test_generate(void **state) {
         mt_generate_stats stats;
         mt_sampler_options_default(&options.sampler);
         CHECK(mt_engine_rewind(e, 0, error));
-        CHECK(mt_engine_generate(e, t, s.ids, PROMPT, &options, take, &g, &stats, error));
+        CHECK(mt_engine_generate(e, t, s->ids, PROMPT, &options, take, &g, &stats, error));
         assert_int_equal(g.count, cases[i].expected);
         assert_memory_equal(g.ids, expected, (size_t)g.count * sizeof *expected);
         assert_int_equal(stats.tokens, g.count);
@@ -456,6 +457,7 @@ static void test_generate(void **state) {
         assert_int_equal(stats.ended_by, -1);
         assert_true(stats.first_token_seconds >= stats.prompt_seconds && stats.prompt_seconds > 0 && stats.seconds > 0);
         assert_int_equal(mt_engine_position(e), PROMPT + g.count - 1); /* the last one is not fed */
+        if (mt_engine_logits(e)) assert_int_equal(largest(mt_engine_logits(e), 515), expected[g.count - 1]);
         text_free(&g.said);
     }
     mt_generate_options options = {.count = 5};
@@ -464,9 +466,64 @@ static void test_generate(void **state) {
     assert_refused(mt_engine_generate(e, t, NULL, 0, &options, NULL, NULL, NULL, &why), &why, MT_E_ARGUMENT,
                    "prompt is empty");
     options.sampler.temperature = -1;
-    assert_refused(mt_engine_generate(e, t, s.ids, PROMPT, &options, NULL, NULL, NULL, &why), &why, MT_E_ARGUMENT,
+    assert_refused(mt_engine_generate(e, t, s->ids, PROMPT, &options, NULL, NULL, NULL, &why), &why, MT_E_ARGUMENT,
                    "temperature");
     mt_engine_destroy(e);
+}
+
+static void test_generate(void **state) {
+    (void)state;
+    stage s;
+    mt_tokenizer *t, *again;
+    stage_open(&s, &small[F32]);
+    CHECK(mt_model_tokenizer(s.model, &t, error));
+    CHECK(mt_model_tokenizer(s.model, &again, error));
+    assert_ptr_equal(t, again);
+    generate_greedily(&s, t, MT_SAMPLER_HOST);
+    generate_greedily(&s, t, MT_SAMPLER_MACHINE);
+    stage_close(&s);
+}
+
+/* The machine chooses the host's tokens, and ends where the host does. */
+static void test_machine_samples(void **state) {
+    (void)state;
+    enum { PROMPT = 3 };
+    static const mt_sampler_options options[] = {
+        {.top_p = 1},
+        {.temperature = 1, .top_p = 1, .seed = 3},
+        {.temperature = 3, .top_p = 1, .min_p = 0.2f, .seed = 0xfedcba9876543210u},
+        {.temperature = 2, .top_p = 0.8f, .seed = 5},
+        {.temperature = 2, .top_p = 1, .top_k = 40, .seed = 6},
+        {.temperature = 5, .top_p = 0.9f, .top_k = 100, .min_p = 0.01f, .seed = 1u << 31}};
+    stage s;
+    mt_tokenizer *t;
+    stage_open(&s, &small[F32]);
+    CHECK(mt_model_tokenizer(s.model, &t, error));
+    mt_engine *const engines[] = {engine(&s, (mt_engine_options){.rows = 4}),
+                                  engine(&s, (mt_engine_options){.rows = 4, .sampler = MT_SAMPLER_MACHINE})};
+    int ends = 0;
+    for (size_t i = 0; i < 3 * COUNT_OF(options); i++) {
+        generated g[2] = {{.count = 0}, {.count = 0}};
+        mt_generate_options o = {.sampler = options[i % COUNT_OF(options)], .ignore_end = i < COUNT_OF(options)};
+        mt_generate_stats stats[2];
+        o.sampler.seed += i;
+        for (int k = 0; k < 2; k++) {
+            CHECK(mt_engine_rewind(engines[k], 0, error));
+            CHECK(mt_engine_generate(engines[k], t, s.ids, PROMPT, &o, take, &g[k], &stats[k], error));
+        }
+        assert_int_equal(g[0].count, g[1].count);
+        assert_memory_equal(g[0].ids, g[1].ids, (size_t)g[0].count * sizeof *g[0].ids);
+        assert_string_equal(g[0].said.data ? g[0].said.data : "", g[1].said.data ? g[1].said.data : "");
+        assert_int_equal(stats[0].ended_by, stats[1].ended_by);
+        assert_int_equal(mt_engine_position(engines[0]), mt_engine_position(engines[1]));
+        assert_memory_equal(mt_engine_logits(engines[0]), mt_engine_logits(engines[1]), 515 * sizeof(float));
+        ends += stats[0].ended_by >= 0;
+        text_free(&g[0].said);
+        text_free(&g[1].said);
+    }
+    print_message("%d of %zu ended by a token\n", ends, 2 * COUNT_OF(options));
+    mt_engine_destroy(engines[0]);
+    mt_engine_destroy(engines[1]);
     stage_close(&s);
 }
 
@@ -688,7 +745,7 @@ static int setup(void **state) {
     (void)state;
     text jobs = {0};
     oracle o;
-    if (make_folder()) return -1;
+    if (!temporary_make(folder_path)) return -1;
     const char *path_of_model = getenv("MONOTILE_MODEL");
     if (path_of_model && *path_of_model) smol.path = path_of_model;
     for (size_t i = 0; i < COUNT_OF(refusals); i++)
@@ -723,15 +780,14 @@ static int teardown(void **state) {
     for (int i = 0; i < PROMPTS; i++) mt_tokens_free(&smol.chats[i]);
     free(smol.whole.row);
     mt_model_close(smol.model);
-    remove_folder();
-    return 0;
+    return temporary_remove(folder_path);
 }
 
 int main(void) {
     static const struct CMUnitTest others[] = {
         cmocka_unit_test(test_machines),        cmocka_unit_test(test_context),
         cmocka_unit_test(test_options),         cmocka_unit_test(test_files),
-        cmocka_unit_test(test_refusals),        cmocka_unit_test(test_generate),
+        cmocka_unit_test(test_refusals),        cmocka_unit_test(test_generate), cmocka_unit_test(test_machine_samples),
         cmocka_unit_test(test_smollm_ids),      cmocka_unit_test(test_smollm_logits),
         cmocka_unit_test(test_smollm_machines), cmocka_unit_test(test_smollm_greedy),
     };

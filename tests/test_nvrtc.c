@@ -4,10 +4,10 @@
  * messages are tested against a libcuda.so.1 of our own. */
 #include "machine/cuda/driver.h"
 #include "machine/cuda/nvrtc.h"
+#include "temporary.h"
 
 #include <dirent.h>
 #include <dlfcn.h>
-#include <ftw.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdio.h>
@@ -18,23 +18,16 @@
 
 #include <cmocka.h>
 
-static char folder[64]; /* everything that the tests write */
-
-static int remove_one(const char *path, const struct stat *s, int kind, struct FTW *where) {
-    (void)s, (void)kind, (void)where;
-    return remove(path);
-}
+static char folder[TEMPORARY_BYTES]; /* everything that the tests write */
 
 static int make_folder(void **state) {
     (void)state;
-    snprintf(folder, sizeof folder, "/tmp/monotile-nvrtc-XXXXXX");
-    if (!mkdtemp(folder)) return -1;
-    return setenv("MONOTILE_CACHE", folder, 1);
+    return temporary_make(folder) ? setenv("MONOTILE_CACHE", folder, 1) : -1;
 }
 
 static int remove_folder(void **state) {
     (void)state;
-    return nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+    return temporary_remove(folder);
 }
 
 /* Children ---------------------------------------------------------------------------------------------------------
@@ -113,7 +106,7 @@ static void need_nvrtc(void) {
 
 /* The one file in <cache>/cuda; fails when there are more or fewer. */
 static void only_cache_file(char *path, size_t size) {
-    char cache[96];
+    char cache[256];
     snprintf(cache, sizeof cache, "%s/cuda", getenv("MONOTILE_CACHE"));
     DIR *d = opendir(cache);
     assert_non_null(d);
@@ -129,7 +122,7 @@ static void only_cache_file(char *path, size_t size) {
 
 /* Gives the test a cache of its own. */
 static void own_cache(const char *name) {
-    char path[96];
+    char path[256];
     snprintf(path, sizeof path, "%s/%s", folder, name);
     setenv("MONOTILE_CACHE", path, 1);
 }
@@ -178,7 +171,7 @@ static int compile_both(void) {
     mt_error e = {0};
     CHECK(cuda_compile(&cubin, NULL, &double_unit, &e) == MT_OK);
     CHECK(is_cubin(&cubin));
-    char path[96];
+    char path[256];
     snprintf(path, sizeof path, "%s/result-%ld", folder, (long)getpid());
     CHECK(file_write_atomic(path, cubin.data, cubin.length, NULL) == MT_OK);
     return 0;
@@ -199,7 +192,7 @@ static void test_two_processes(void **state) {
     assert_int_equal(first, 0);
     assert_int_equal(second, 0);
     for (int i = 0; i < 2; i++) {
-        char path[96];
+        char path[256];
         snprintf(path, sizeof path, "%s/result-%ld", folder, (long)children[i]);
         assert_int_equal(file_read(&results[i], path, 1 << 24, NULL), MT_OK);
     }
@@ -515,7 +508,7 @@ static void make_fake_driver(char *path, size_t size) {
     if (!strstr(code, "int " #name "(")) text_string(&source, "int " #name "(void) { return 0; }\n");
     CUDA_FUNCTIONS(ADD)
 #undef ADD
-    char file[96];
+    char file[256];
     snprintf(file, sizeof file, "%s/fake.c", folder);
     snprintf(path, size, "%s/libcuda.so.1", folder);
     const char *compiler = getenv("CC");
@@ -527,7 +520,7 @@ static void make_fake_driver(char *path, size_t size) {
     text_free(&command);
 }
 
-static char fake_driver[96];
+static char fake_driver[256];
 
 static void open_fake(mt_status expected, const char *says) {
     CHECK(dlopen(fake_driver, RTLD_NOW | RTLD_LOCAL));

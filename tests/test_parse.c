@@ -379,7 +379,7 @@ static void test_library(void **state) {
         const tile_format *format = tile_file_format(f, i);
         if (!*format->body->doc) fail_msg("%s has no documentation", format->name);
         assert_ptr_equal(tile_format_find(format->name), format); /* no other has its name */
-        assert_ptr_equal(ast_find_format(f, format->name), format);
+        assert_ptr_equal(tile_file_find_format(f, format->name), format);
     }
     assert_null(tile_format_find("q4_9"));
     assert_string_equal(tile_format_find("e4m3")->name, "e4m3");

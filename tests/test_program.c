@@ -1,21 +1,22 @@
 /* The program format: damaged files, programs that are wrong in one place, regions, and programs as text. test_check.c
  * has the checker against brute force. */
 #include "program_edit.h"
+#include "temporary.h"
 
 #include <unistd.h>
 
-static char folder[] = "/tmp/monotile-test-XXXXXX";
+static char folder[TEMPORARY_BYTES];
 
 static int set_up(void **state) {
     (void)state;
     open_tiles();
-    return mkdtemp(folder) ? 0 : -1;
+    return temporary_make(folder) ? 0 : -1;
 }
 
 static int tear_down(void **state) {
     (void)state;
     mt_tile_close(file);
-    return rmdir(folder);
+    return temporary_remove(folder);
 }
 
 /* x -> scale -> s -> copy -> c -> add(x, c) -> t -> put at pos into a state; s and t can share a slot. */
@@ -74,7 +75,7 @@ static void test_save_and_load(void **state) {
     (void)state;
     mt_program *p = small_program(MT_PLACE_STATIC), *q;
     mt_error error = {0};
-    char path[64];
+    char path[TEMPORARY_BYTES + 16];
     snprintf(path, sizeof path, "%s/p.mono", folder);
     check_status(mt_program_save(p, path, &error), &error);
     check_status(mt_program_load(&q, path, &error), &error);

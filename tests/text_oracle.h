@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
+#include "temporary.h"
 
 extern char **environ;
 
@@ -21,10 +22,10 @@ typedef struct oracle {
 /* Runs tests/`script` with `argument` and the name of a file to write. Returns false, having said why, when Python or a
  * package of it is missing (exit status 3). */
 static bool oracle_run(oracle *o, const char *script, const char *argument) {
-    const char *python = getenv("MONOTILE_PYTHON"), *folder = getenv("TMPDIR");
+    const char *python = getenv("MONOTILE_PYTHON");
     char path[512], file[512];
     snprintf(path, sizeof path, "%s/tests/%s", MONOTILE_SOURCE_FOLDER, script);
-    snprintf(file, sizeof file, "%s/monotile-oracle-XXXXXX", folder ? folder : "/tmp");
+    snprintf(file, sizeof file, "%s/monotile-oracle-XXXXXX", temporary_base());
     const int fd = mkstemp(file);
     assert_true(fd >= 0);
     close(fd);

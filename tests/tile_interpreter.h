@@ -381,6 +381,13 @@ static inline tile evaluate_dot(interpreter *p, const tile_node *n) {
     return out;
 }
 
+static inline cell bits_cell(cell x, const tile_format *to) {
+    float f = (float)x.f;
+    uint32_t u = (uint32_t)x.i;
+    memcpy(cell_is_float(to) ? (void *)&f : (void *)&u, cell_is_float(to) ? (void *)&u : (void *)&f, 4);
+    return cell_is_float(to) ? (cell){.f = f} : (cell){.i = u};
+}
+
 static inline tile evaluate_each(interpreter *p, const tile_node *n) {
     tile out = tile_new(p, &n->shape, n->type);
     const tile a = evaluate(p, n->a), b = n->b ? evaluate(p, n->b) : a, c = n->c ? evaluate(p, n->c) : a;
@@ -396,6 +403,8 @@ static inline tile evaluate_each(interpreter *p, const tile_node *n) {
             const cell y = tile_broadcast(&b, at, out.shape.rank);
             if (n->kind == TILE_SELECT)
                 out.cells[i] = x.i ? y : tile_broadcast(&c, at, out.shape.rank);
+            else if (n->op == TILE_BITS)
+                out.cells[i] = bits_cell(x, n->type);
             else
                 out.cells[i] = cell_is_float(n->a->type) ? operate_float(n, x.f, y.f) : operate_integer(n, x.i, y.i);
         }

@@ -45,10 +45,15 @@ typedef enum mt_placement {
 MT_API mt_status mt_graph_create(mt_graph **out, mt_error *error);
 MT_API void mt_graph_destroy(mt_graph *g); /* NULL is allowed */
 
+/* Makes a file's declarations known to the graph: its formats can be the types of tensors and type constants, under
+ * their names, which go before the library's; and what its programs say with `equals` is used to fuse nodes. (A node
+ * names its program's file itself.) MT_E_ARGUMENT: another file declares another format of the same name. The file must
+ * outlive the graph. */
+MT_API mt_status mt_graph_use(mt_graph *g, const mt_tile *file, mt_error *error);
+
 /* A tensor of 1 to 5 dimensions, row-major, outermost first; every extent at least 1. `type` is a storage type or
- * format
- * ("f32", "bf16", "u4", "q4_1"); a block format's last extent is a multiple of its block. `name` must be unique; it is
- * how memory is bound later; NULL is allowed for MT_TEMP. */
+ * format ("f32", "bf16", "u4", "q4_1", or one of a file in use); a block format's last extent is a multiple of its
+ * block. `name` must be unique; it is how memory is bound later; NULL is allowed for MT_TEMP. */
 MT_API mt_status mt_graph_tensor(mt_graph *g, mt_role role, const char *name, const char *type, int rank,
                                  const int64_t *extent, mt_tensor *out, mt_error *error);
 /* Declares that dimension `dimension` of the tensor has, at run time, the current value of `live` as its extent (0 ..
@@ -77,7 +82,7 @@ typedef struct mt_operand {
     mt_live live;     /* MT_IS_LIVE: a `live` parameter */
     int64_t integer;  /* MT_IS_INTEGER: an integer constant or an `arg i32` */
     float number;     /* MT_IS_FLOAT: an `arg f32` */
-    const char *type; /* MT_IS_TYPE: a type constant */
+    const char *type; /* MT_IS_TYPE: a type constant, named as in the program's file or as for mt_graph_tensor */
 } mt_operand;
 #define MT_OPERAND(n, t)         ((mt_operand){.name = (n), .kind = MT_IS_TENSOR, .tensor = (t)})
 #define MT_OPERAND_LIVE(n, l)    ((mt_operand){.name = (n), .kind = MT_IS_LIVE, .live = (l)})

@@ -10,14 +10,21 @@ extern "C" {
 
 typedef struct mt_engine mt_engine; /* one sequence; one thread at a time */
 
+/* Where mt_engine_generate chooses tokens. The rules and the random numbers are the same. */
+typedef enum mt_sampler_place {
+    MT_SAMPLER_HOST,   /* from logits, by mt_sampler_sample */
+    MT_SAMPLER_MACHINE /* inside the machine, as part of the program, so that step follows step without the host */
+} mt_sampler_place;
+
 typedef struct mt_engine_options {
     int32_t context;      /* positions; 0: what the model was trained for, at most 4096 */
     int32_t rows;         /* tokens of a prompt that one run takes; 0: 64 */
     int all_logits;       /* keep logits of every row: mt_engine_feed can give them out */
     const char *cache;    /* element type of the key-value cache; NULL: "f32" on a CPU, "f16" on a GPU */
-    const char *products; /* see mt_step; NULL: "f32" on a CPU, "bf16" on a GPU */
+    const char *products; /* see mt_step; NULL: "f32" on a CPU, "half" on a GPU */
     mt_placement placement;
     int no_fusion;
+    mt_sampler_place sampler;
 } mt_engine_options;
 
 /* Compiles the model's programs for the machine (one for single tokens, one for prompts) and loads them. Model and
@@ -59,7 +66,8 @@ typedef struct mt_generate_stats {
 typedef int mt_token_function(void *context, int32_t id, const char *text, size_t length);
 
 /* Feeds the prompt's tokens and generates until an end token, the count, or the context's end. `stats` may be NULL. The
- * end token is given to `each` with empty text and is not fed. */
+ * end token is given to `each` with empty text and is not fed. Without a tokenizer (NULL) there is no text and no end
+ * token. */
 MT_API mt_status mt_engine_generate(mt_engine *e, const mt_tokenizer *t, const int32_t *prompt, size_t prompt_count,
                                     const mt_generate_options *options, mt_token_function *each, void *context,
                                     mt_generate_stats *stats, mt_error *error);

@@ -40,8 +40,74 @@ MT_API mt_status mt_session_live(mt_session *s, const char *name, int32_t value,
 
 /* Runs the program once. MT_E_HANG: a wait did not end within the time limit; the session's next run starts afresh. */
 MT_API mt_status mt_session_run(mt_session *s, mt_error *error);
+
+/* What changes a live value from run to run: it is first + r * step in run r (from 0). */
+typedef struct mt_live_step {
+    const char *name;
+    int32_t first, step;
+} mt_live_step;
+
+/* Many runs, one after another. What a run leaves in states, the next one finds there. */
+typedef struct mt_loop {
+    int32_t runs; /* at most; at least 1 */
+    const mt_live_step *lives;
+    size_t live_count;
+    const char *stop; /* a state of type i32: the loop ends after a run that leaves its first element other than 0.
+                         The loop does not clear it. NULL: none */
+    int (*poll)(void *context); /* called again and again while the loop lasts, by the thread that called; the loop ends
+                                   soon after a run when it returns other than 0. It may read outputs that the session
+                                   owns (elements that are being written have their old or their new value), and must
+                                   not use the session. NULL: none */
+    void *context;
+} mt_loop;
+/* Runs the program many times: inside one launch where the machine can (a GPU), without the host between two runs. All
+ * live values are checked before the first run, for all runs; afterwards they are those of the last run that was done.
+ * *done, when not NULL, receives the number of runs, also on failure (then those known to be complete). */
+MT_API mt_status mt_session_loop(mt_session *s, const mt_loop *loop, int32_t *done, mt_error *error);
+
+/* Copies a tensor's first `bytes` bytes, wherever the machine keeps them: states, inputs, outputs that the session
+ * owns. */
+MT_API mt_status mt_session_read(mt_session *s, const char *name, void *data, size_t bytes, mt_error *error);
+MT_API mt_status mt_session_write(mt_session *s, const char *name, const void *data, size_t bytes, mt_error *error);
+
 /* Bounds every wait inside a run; 0 turns the watchdog off. The default is 10 seconds. */
 MT_API void mt_session_timeout(mt_session *s, double seconds);
+
+/* ---- where the time goes ---- */
+
+/* What happened to one instruction in one run of a traced session. Times are nanoseconds from the beginning of the last
+ * mt_session_run or mt_session_loop; -1 where there is no such thing (an op without pages, a machine without a loader).
+ * On a GPU the consumers' times are those of one thread of them. */
+typedef struct mt_trace_record {
+    uint32_t launch;      /* 0; for those who put several calls' records together */
+    uint32_t run;         /* of that call, from 0 */
+    uint32_t instruction; /* mt_program_instruction_count: the end of a processor's part of the run */
+    uint32_t processor;
+    uint32_t pages;                /* loaded for it */
+    int64_t fetched;               /* its slot was free */
+    int64_t received;              /* whoever computes had finished the one before, and has it */
+    int64_t ready;                 /* all its barriers are satisfied; of an end: all processors have come to it */
+    int64_t first_page;            /* the first page was there */
+    int64_t done, synced, arrived; /* computed; by all threads; those who wait for it can know */
+    int64_t load_begin, load_end;  /* the loader's part */
+    int64_t page_wait, load_wait;  /* between ready and done: waiting for pages; loader: for free pages */
+} mt_trace_record;
+
+/* Traces the runs that follow. Off by default; costs nothing when off. A machine may compile its code anew. */
+MT_API mt_status mt_session_trace(mt_session *s, int enable, mt_error *error);
+/* The records of the last call of mt_session_run or mt_session_loop, of a loop those of its last runs; by run, then by
+ * number. (Ends of runs are a GPU's, and missing for the last run of a loop that its stop word ended.) The caller frees
+ * them with free(). */
+MT_API mt_status mt_session_trace_read(mt_session *s, mt_trace_record **out, size_t *count, mt_error *error);
+
+/* Where a step's time went, as text: for every node, equal layers taken together, mean over runs. `bytes_per_second`,
+ * when not 0, is what memory gives: weights are compared with it. The caller frees the text with free(). */
+MT_API mt_status mt_trace_text(const mt_program *p, const mt_trace_record *records, size_t count,
+                               double bytes_per_second, char **out, mt_error *error);
+/* The records as JSON for trace viewers (ui.perfetto.dev, chrome://tracing): a track for each processor and role, an
+ * arrow to every instruction that waited. The caller frees the text with free(). */
+MT_API mt_status mt_trace_json(const mt_program *p, const mt_trace_record *records, size_t count, char **out,
+                               mt_error *error);
 
 /* Figures of the last run, per node: how long its instructions took, summed over processors. Off by default. */
 typedef struct mt_node_time {

@@ -232,6 +232,7 @@ mt_status apply_build(apply *a, const mt_tile *file, const char *program, const 
     for (int i = 0; status == MT_OK && i < a->tensor_count; i++)
         status = infer_tensor(a, &a->tensors[i], defaults, default_count, error);
     if (status == MT_OK) status = mt_graph_create(&a->graph, error);
+    if (status == MT_OK) status = mt_graph_use(a->graph, file, error);
     for (int i = 0; status == MT_OK && i < a->tensor_count; i++)
         status = add_tensor(a, &a->tensors[i], &operands[operand_count++], error);
     for (size_t i = 0; status == MT_OK && i < count; i++)

@@ -27,6 +27,7 @@ int cli_compile(int argc, char **argv);
 int cli_disasm(int argc, char **argv);
 int cli_inspect(int argc, char **argv);
 int cli_tile(int argc, char **argv);
+int cli_trace(int argc, char **argv);
 int cli_doctor(int argc, char **argv);
 
 /* support.c: errors ------------------------------------------------------------------------------------------------ */
@@ -42,8 +43,7 @@ int cli_usage(const char *command, const char *format, ...) PRINTF_LIKE(2, 3);
 /* Fills an error record, for code that fails like the library. `where` may be NULL. */
 mt_status cli_error(mt_error *error, mt_status code, const char *where, const char *format, ...) PRINTF_LIKE(4, 5);
 
-/* support.c: options ------------------------------------------------------------------------------------------------
- */
+/* support.c: options ---------------------------------------------------------------------------------------------- */
 
 enum { CLI_HELP = 256, CLI_LONG }; /* values of long options: --help, and the first of a command's own */
 
@@ -56,8 +56,16 @@ int cli_option(int argc, char **argv, const char *letters, const struct option *
 bool cli_integer(const char *command, const char *option, const char *value, int64_t least, int64_t most, int64_t *out);
 bool cli_number(const char *command, const char *option, const char *value, double least, double most, double *out);
 
-/* support.c: texts ---------------------------------------------------------------------------------------------------
- */
+/* support.c: models ----------------------------------------------------------------------------------------------- */
+
+/* MODEL, or --synth NAME, of a command line whose options are read: exactly one of the two. Returns the exit code,
+ * having said what is wrong. A `model` to close in any case. */
+int cli_model(int argc, char **argv, const char *synth, mt_model **out);
+#define CLI_SYNTH_HELP                                                                                                 \
+    "      --synth NAME    instead of MODEL: random weights in the shape of llama-3.2-1b, llama-3-8b, qwen3-0.6b or\n" \
+    "                      qwen3-8b; with :FORMAT for their storage format (bf16)\n"
+
+/* support.c: texts ------------------------------------------------------------------------------------------------ */
 
 /* A text argument: itself, or all of stdin for "-". The caller frees it. */
 mt_status cli_text(const char *argument, char **out, size_t *length, mt_error *error);

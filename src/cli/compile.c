@@ -5,8 +5,8 @@
 #include <string.h>
 
 static const char help[] =
-    "Usage: monotile compile MODEL -o FILE.mono [OPTION...]\n\n"
-    "Compiles the program of one step of a model.\n\n"
+    "Usage: monotile compile MODEL|--synth NAME -o FILE.mono [OPTION...]\n\n"
+    "Compiles the program of one step of a model.\n\n" CLI_SYNTH_HELP
     "  -o, --output FILE      where the program goes\n"
     "      --rows N           tokens of a prompt that a step takes at most (1: the step of generation)\n"
     "      --context N        positions of the key-value cache (what the model was trained for, at most 4096)\n"
@@ -32,17 +32,14 @@ static void print_graph(void *context, const char *pass, const char *graph) {
 }
 
 int cli_compile(int argc, char **argv) {
-    enum { ROWS = CLI_LONG, CONTEXT, CACHE, PROCESSORS, PLACEMENT, NO_FUSION, DUMP };
-    static const struct option options[] = {{"output", required_argument, NULL, 'o'},
-                                            {"rows", required_argument, NULL, ROWS},
-                                            {"context", required_argument, NULL, CONTEXT},
-                                            {"cache", required_argument, NULL, CACHE},
-                                            {"processors", required_argument, NULL, PROCESSORS},
-                                            {"placement", required_argument, NULL, PLACEMENT},
-                                            {"no-fusion", no_argument, NULL, NO_FUSION},
-                                            {"dump", required_argument, NULL, DUMP},
-                                            CLI_END_OPTIONS};
-    const char *output = NULL;
+    enum { SYNTH = CLI_LONG, ROWS, CONTEXT, CACHE, PROCESSORS, PLACEMENT, NO_FUSION, DUMP };
+    static const struct option options[] = {
+        {"output", required_argument, NULL, 'o'},          {"synth", required_argument, NULL, SYNTH},
+        {"rows", required_argument, NULL, ROWS},           {"context", required_argument, NULL, CONTEXT},
+        {"cache", required_argument, NULL, CACHE},         {"processors", required_argument, NULL, PROCESSORS},
+        {"placement", required_argument, NULL, PLACEMENT}, {"no-fusion", no_argument, NULL, NO_FUSION},
+        {"dump", required_argument, NULL, DUMP},           CLI_END_OPTIONS};
+    const char *output = NULL, *synth = NULL;
     mt_step step = {.rows = 1};
     mt_target target = {0};
     dump dumping = {0};
@@ -53,6 +50,9 @@ int cli_compile(int argc, char **argv) {
         switch (option) {
         case 'o':
             output = optarg;
+            break;
+        case SYNTH:
+            synth = optarg;
             break;
         case ROWS:
             good = cli_integer(argv[0], "--rows", optarg, 1, 1 << 20, &number);
@@ -87,7 +87,6 @@ int cli_compile(int argc, char **argv) {
         }
         if (!good) return CLI_BAD;
     }
-    if (argc - optind != 1) return cli_usage(argv[0], "expected one model file");
     if (!output && !dumping.pass) return cli_usage(argv[0], "no output: give -o FILE.mono");
     if (dumping.pass) {
         target.dump = print_graph;
@@ -98,11 +97,8 @@ int cli_compile(int argc, char **argv) {
     mt_model *model = NULL;
     mt_graph *graph = NULL;
     mt_program *program = NULL;
-    int code = CLI_OK;
-    if (mt_model_open(&model, argv[optind], &error) != MT_OK) {
-        code = cli_fail_input(&error);
-        goto cleanup;
-    }
+    int code = cli_model(argc, argv, synth, &model);
+    if (code != CLI_OK) goto cleanup;
     if (!step.context) {
         mt_model_info info;
         mt_model_get_info(model, &info);

@@ -17,6 +17,7 @@ static const struct {
     {"disasm", cli_disasm, "list a program's instructions"},
     {"inspect", cli_inspect, "describe a model file, a program, or one instruction"},
     {"tile", cli_tile, "check, show, list and run tile programs"},
+    {"trace", cli_trace, "see where the time of a model's steps goes"},
     {"doctor", cli_doctor, "see whether this computer has all that Monotile needs"},
 };
 enum { COMMANDS = sizeof commands / sizeof commands[0] };

@@ -7,12 +7,14 @@
 #include <string.h>
 
 static const char help[] =
-    "Usage: monotile run MODEL -p TEXT [OPTION...]\n\n"
+    "Usage: monotile run MODEL -p TEXT [OPTION...]\n"
+    "       monotile run MODEL|--synth NAME --prompt-ids N [OPTION...]\n\n"
     "Streams the model's answer to stdout, then one line of figures to stderr. MODEL is a GGUF file, of a split model "
     "the\n"
     "first part. `-p -` reads the prompt from stdin. Ctrl-C stops the answer.\n\n"
     "  -p, --prompt TEXT   the prompt\n"
-    "      --system TEXT   a system message before it\n"
+    "      --prompt-ids N  a prompt of N random tokens instead (16 with --synth); the answer is printed as "
+    "ids\n" CLI_SYNTH_HELP "      --system TEXT   a system message before it\n"
     "      --raw           no chat template: the model goes on with the text\n"
     "  -n, --count N       at most N tokens (512); 0: as many as the context has room for\n"
     "      --context N     positions (what the model was trained for, at most 4096)\n"
@@ -26,9 +28,10 @@ static const char help[] =
     "      --profile       where the time of the last prompt run and of the last step went, to stderr\n";
 
 typedef struct run_options {
-    const char *model, *prompt, *system, *machine;
+    const char *synth, *prompt, *system, *machine;
     mt_engine_options engine;
     mt_generate_options generate;
+    int32_t prompt_ids; /* 0: the prompt is a text */
     bool raw, print_ids, json, profile;
 } run_options;
 
@@ -48,7 +51,9 @@ static void interrupt(int signal_number) {
 
 static int parse(int argc, char **argv, run_options *o) {
     enum {
-        SYSTEM = CLI_LONG,
+        SYNTH = CLI_LONG,
+        PROMPT_IDS,
+        SYSTEM,
         RAW,
         CONTEXT,
         TEMPERATURE,
@@ -63,6 +68,7 @@ static int parse(int argc, char **argv, run_options *o) {
         PROFILE
     };
     static const struct option options[] = {
+        {"synth", required_argument, NULL, SYNTH},     {"prompt-ids", required_argument, NULL, PROMPT_IDS},
         {"prompt", required_argument, NULL, 'p'},      {"count", required_argument, NULL, 'n'},
         {"system", required_argument, NULL, SYSTEM},   {"raw", no_argument, NULL, RAW},
         {"context", required_argument, NULL, CONTEXT}, {"temp", required_argument, NULL, TEMPERATURE},
@@ -80,6 +86,13 @@ static int parse(int argc, char **argv, run_options *o) {
         switch (option) {
         case 'p':
             o->prompt = optarg;
+            break;
+        case SYNTH:
+            o->synth = optarg;
+            break;
+        case PROMPT_IDS:
+            good = cli_integer(argv[0], "--prompt-ids", optarg, 1, 1 << 24, &integer);
+            o->prompt_ids = (int32_t)integer;
             break;
         case SYSTEM:
             o->system = optarg;
@@ -137,10 +150,13 @@ static int parse(int argc, char **argv, run_options *o) {
         }
         if (!good) return CLI_BAD;
     }
-    if (argc - optind != 1) return cli_usage(argv[0], "expected one model file");
-    if (!o->prompt) return cli_usage(argv[0], "no prompt: give -p TEXT");
+    if (o->synth && !o->prompt && !o->prompt_ids) o->prompt_ids = 16;
+    if (!o->prompt && !o->prompt_ids) return cli_usage(argv[0], "no prompt: give -p TEXT");
+    if (o->prompt && o->prompt_ids) return cli_usage(argv[0], "either -p or --prompt-ids");
+    if (o->prompt_ids && (o->raw || o->system))
+        return cli_usage(argv[0], "--prompt-ids has no text for --raw or --system");
     if (o->raw && o->system) return cli_usage(argv[0], "--raw has no system message");
-    o->model = argv[optind];
+    o->print_ids |= o->prompt_ids > 0;
     return CLI_OK;
 }
 
@@ -218,12 +234,27 @@ static void print_profile(const char *title, mt_session *s) {
 
 /* ---- the run ---------------------------------------------------------------------------------------------------- */
 
+/* Random tokens, always the same. */
+static mt_status random_ids(const mt_model *m, int32_t count, mt_tokens *out, mt_error *error) {
+    mt_model_info info;
+    mt_model_get_info(m, &info);
+    *out = (mt_tokens){.ids = calloc((size_t)count, sizeof *out->ids), .count = (size_t)count};
+    if (!out->ids) return cli_error(error, MT_E_MEMORY, NULL, "no memory for %d tokens", count);
+    uint64_t state = 1; /* Knuth's linear congruential generator */
+    for (int32_t i = 0; i < count; i++) {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        out->ids[i] = (int32_t)((state >> 33) % (uint64_t)info.vocab);
+    }
+    return MT_OK;
+}
+
 /* The prompt's tokens. */
 static mt_status encode(const run_options *o, const mt_model *m, const mt_tokenizer *t, mt_tokens *out,
                         mt_error *error) {
     char *text = NULL, *chat = NULL;
     size_t length = 0;
     unsigned flags = MT_ENCODE_PARSE_SPECIAL;
+    if (o->prompt_ids) return random_ids(m, o->prompt_ids, out, error);
     mt_status status = cli_text(o->prompt, &text, &length, error);
     if (o->raw)
         flags |= MT_ENCODE_ADD_SPECIAL;
@@ -249,7 +280,7 @@ int cli_run(int argc, char **argv) {
 
     mt_error error;
     mt_model *model = NULL;
-    mt_tokenizer *tokenizer = NULL; /* the model's */
+    mt_tokenizer *tokenizer = NULL; /* the model's; none for a prompt of ids */
     mt_machine *machine = NULL;
     mt_engine *engine = NULL;
     mt_tokens prompt = {0};
@@ -258,8 +289,10 @@ int cli_run(int argc, char **argv) {
     char *collected = NULL;
     size_t collected_length = 0;
     answer a = {.print_text = !o.json && !o.print_ids, .print_ids = o.print_ids && !o.json, .collect = o.json};
+    code = cli_model(argc, argv, o.synth, &model);
+    if (code != CLI_OK) return code;
     code = CLI_FAILED;
-    if (mt_model_open(&model, o.model, &error) != MT_OK || mt_model_tokenizer(model, &tokenizer, &error) != MT_OK ||
+    if ((!o.prompt_ids && mt_model_tokenizer(model, &tokenizer, &error) != MT_OK) ||
         encode(&o, model, tokenizer, &prompt, &error) != MT_OK ||
         mt_machine_open(&machine, o.machine, &error) != MT_OK) {
         code = cli_fail_input(&error);

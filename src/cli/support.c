@@ -104,6 +104,17 @@ bool cli_number(const char *command, const char *option, const char *value, doub
     return true;
 }
 
+/* ---- models ----------------------------------------------------------------------------------------------------- */
+
+int cli_model(int argc, char **argv, const char *synth, mt_model **out) {
+    mt_error error;
+    *out = NULL;
+    if (argc - optind != (synth ? 0 : 1))
+        return cli_usage(argv[0], synth ? "--synth stands for the model file: no other" : "expected one model file");
+    const mt_status status = synth ? mt_model_synthesize(out, synth, &error) : mt_model_open(out, argv[optind], &error);
+    return status == MT_OK ? CLI_OK : cli_fail_input(&error);
+}
+
 /* ---- texts ------------------------------------------------------------------------------------------------------ */
 
 mt_status cli_text(const char *argument, char **out, size_t *length, mt_error *error) {

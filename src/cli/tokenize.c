@@ -48,18 +48,24 @@ static int print(const mt_tokenizer *t, const mt_tokens *tokens, bool json) {
 }
 
 int cli_tokenize(int argc, char **argv) {
-    enum { SPECIAL = CLI_LONG, RAW, CHAT, JSON };
-    static const struct option options[] = {
-        {"prompt", required_argument, NULL, 'p'}, {"special", no_argument, NULL, SPECIAL},
-        {"raw", no_argument, NULL, RAW},          {"chat", no_argument, NULL, CHAT},
-        {"json", no_argument, NULL, JSON},        CLI_END_OPTIONS};
-    const char *prompt = NULL;
+    enum { SYNTH = CLI_LONG, SPECIAL, RAW, CHAT, JSON };
+    static const struct option options[] = {{"prompt", required_argument, NULL, 'p'},
+                                            {"synth", required_argument, NULL, SYNTH},
+                                            {"special", no_argument, NULL, SPECIAL},
+                                            {"raw", no_argument, NULL, RAW},
+                                            {"chat", no_argument, NULL, CHAT},
+                                            {"json", no_argument, NULL, JSON},
+                                            CLI_END_OPTIONS};
+    const char *prompt = NULL, *synth = NULL;
     int how = 0, option;
     bool json = false;
     while ((option = cli_option(argc, argv, ":p:", options, help)) != -1) {
         switch (option) {
         case 'p':
             prompt = optarg;
+            break;
+        case SYNTH:
+            synth = optarg;
             break;
         case JSON:
             json = true;
@@ -73,7 +79,6 @@ int cli_tokenize(int argc, char **argv) {
             how = option;
         }
     }
-    if (argc - optind != 1) return cli_usage(argv[0], "expected one model file");
     if (!prompt) return cli_usage(argv[0], "no text: give -p TEXT");
 
     mt_error error;
@@ -85,9 +90,9 @@ int cli_tokenize(int argc, char **argv) {
     const unsigned flags = how == RAW ? MT_ENCODE_ADD_SPECIAL | MT_ENCODE_PARSE_SPECIAL
                            : how      ? MT_ENCODE_PARSE_SPECIAL
                                       : 0;
-    int code;
-    if (cli_text(prompt, &text, &length, &error) != MT_OK || mt_model_open(&model, argv[optind], &error) != MT_OK ||
-        mt_model_tokenizer(model, &tokenizer, &error) != MT_OK ||
+    int code = cli_model(argc, argv, synth, &model);
+    if (code != CLI_OK) return code;
+    if (cli_text(prompt, &text, &length, &error) != MT_OK || mt_model_tokenizer(model, &tokenizer, &error) != MT_OK ||
         (how == CHAT && cli_chat(model, tokenizer, NULL, text, &chat, &length, &error) != MT_OK) ||
         mt_tokenizer_encode(tokenizer, chat ? chat : text, length, flags, &tokens, &error) != MT_OK)
         code = cli_fail_input(&error);

@@ -35,6 +35,14 @@ typedef struct cuda_failure {
     uint32_t epoch;
 } cuda_failure;
 
+enum { CUDA_END_OF_RUN = -1 }; /* as a failure's barrier: waited for the other processors to end a run */
+
+/* What a launch of more than one run, or with a stop word, tells the host at the end of each run. */
+typedef struct cuda_done {
+    uint32_t runs;    /* that are complete */
+    uint32_t stopped; /* the stop word was set */
+} cuda_done;
+
 typedef enum cuda_reason {
     CUDA_NO_FAILURE,
     CUDA_BARRIER_WAIT,
@@ -48,23 +56,54 @@ typedef struct cuda_range {
     uint32_t first, count;
 } cuda_range; /* program_processor */
 
+/* What a traced kernel notes of one instruction, or of an SM's end of a run: the SM's clock at each step, the low 32
+ * bits of it except `received`. 0: it did not happen. The consumers' steps are those of their thread 0. */
+typedef struct cuda_trace {
+    uint32_t run; /* of this launch, from 1; 0: nothing is noted here */
+    uint32_t processor;
+    uint64_t received;                        /* consumers: the slot holds it */
+    uint32_t ready, done, synced, arrived;    /* waits over; computed; all consumers are; others can know */
+    uint32_t first_page, page_wait;           /* the first page taken; clocks spent waiting for pages */
+    uint32_t fetched;                         /* controller: the slot is free and will be filled */
+    uint32_t load_begin, load_end, load_wait; /* loader; clocks spent waiting for free pages */
+    uint32_t pages;                           /* that the loader filled */
+    uint32_t reserved;
+} cuda_trace;
+
+/* One moment of an SM on both clocks, at the beginning and the end of a launch. */
+typedef struct cuda_trace_clock {
+    uint64_t begin_time, begin_clock, end_time, end_clock; /* nanoseconds of the device; the SM's clocks */
+    uint32_t sm, reserved;
+} cuda_trace_clock;
+
 /* The kernel's only parameter. */
 typedef struct cuda_run {
     const program_instruction *instructions;
     const uint32_t *order;        /* instruction numbers, processor after processor */
     const cuda_range *processors; /* gridDim.x of them */
     const cuda_tensor *operands;
-    int32_t *lives;
-    uint32_t *counters; /* barriers; they only grow */
-    uint32_t *next;     /* queue placement: the next number, one counter for all runs; NULL: static */
-    uint32_t *finished; /* processors that finished a run, over all epochs */
-    cuda_failure *failure;
-    uint64_t timeout; /* of one wait, in nanoseconds */
+    const int32_t *lives;      /* of the first run */
+    const int32_t *live_steps; /* what every further run adds; only read then */
+    uint32_t *counters;        /* barriers; they only grow */
+    uint32_t *next;            /* queue placement: the next number, one counter for all runs; NULL: static */
+    uint32_t *finished;        /* processors that finished a run, over all epochs */
+    const uint32_t *stop_word; /* a run that leaves it other than 0 is the last; NULL: none */
+    /* Only used when runs > 1 or there is a stop word. */
+    uint32_t *go;          /* 2 x epoch when all may leave the run of that epoch, + 1 when no other follows */
+    cuda_done *done;       /* host memory */
+    cuda_failure *failure; /* in the host's memory: only written, by the first that gives up */
+    uint32_t *gave_up;     /* in device memory: what everybody polls. 0, or 1: somebody gave up */
+    uint64_t timeout;      /* of one wait, in nanoseconds */
     uint32_t instruction_count;
     uint32_t epoch; /* of the first run of this launch; from 1 */
     uint32_t runs;
     uint32_t pages;         /* pages in dynamic shared memory */
     uint32_t scratch_bytes; /* of ops, behind the pages; a multiple of 128 */
+    /* Of a kernel that is compiled with MT_TRACE: records of the last trace_runs runs, a run's instructions and then
+     * its ends, one a processor; and a clock for each processor. */
+    cuda_trace *trace;
+    cuda_trace_clock *trace_clocks;
+    uint32_t trace_runs;
 } cuda_run;
 
 #endif

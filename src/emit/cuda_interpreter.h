@@ -5,7 +5,11 @@
  *
  * A run ends for a CTA when its instructions are done. The next run's instructions may start on another CTA before
  * that, but none touches what this run still uses: before its first instruction of a run, a CTA waits until all have
- * finished the one before. The loader does not wait there either: weights for the next run are already on their way. */
+ * finished the one before. The loader does not wait there either: weights for the next run are already on their way.
+ *
+ * The last CTA to finish a run looks at the stop word, and says to all in one word whether another run follows: nobody
+ * else looks, since by then the next run may have written it. When none follows the loader and the controller, which
+ * are in the next run already, leave as from a failed wait, but nothing has failed. */
 
 /* Which instruction is the i-th of this CTA in run `run` (0: the first of the launch)? The controller alone asks. */
 MT_DEVICE bool mt_fetch(mt_context *c, uint32_t run, uint32_t i, uint32_t *number) {
@@ -24,16 +28,65 @@ MT_DEVICE bool mt_fetch(mt_context *c, uint32_t run, uint32_t i, uint32_t *numbe
 
 enum { MT_END_OF_RUN = 0xfffffffeu };
 
+#ifdef MT_TRACE
+/* The controller has got the slot back: writes out what was noted there, and makes it ready for the next. */
+MT_DEVICE void mt_trace_turn(mt_context *c, mt_slot *s, uint32_t next_run) {
+    const cuda_run *l = c->launch;
+    uint32_t *note = (uint32_t *)&s->trace;
+    if (s->trace.received) {
+        const uint32_t base = (s->trace.run - 1) % l->trace_runs * (l->instruction_count + gridDim.x);
+        cuda_trace *to = l->trace + base + (s->number == MT_END_OF_RUN ? l->instruction_count + blockIdx.x : s->number);
+        if (c->lane < (int)(sizeof *to / 4)) ((uint32_t *)to)[c->lane] = note[c->lane];
+    }
+    __syncwarp();
+    if (c->lane < (int)(sizeof s->trace / 4)) note[c->lane] = 0;
+    __syncwarp();
+    if (c->lane == 0) {
+        s->trace.run = next_run;
+        s->trace.processor = blockIdx.x;
+        s->trace.fetched = mt_clock();
+    }
+}
+/* One lane: this moment on both clocks. The device's moves in steps: it is read as one begins. */
+MT_DEVICE void mt_trace_moment(uint64_t *time, uint64_t *clock) {
+    const uint64_t before = mt_time();
+    uint64_t now = before;
+    for (int i = 0; i < 4096 && now == before; i++) now = mt_time();
+    *clock = mt_long_clock();
+    *time = now;
+}
+MT_DEVICE void mt_trace_begin(const mt_context *c) {
+    cuda_trace_clock *clock = c->launch->trace_clocks + blockIdx.x;
+    if (c->lane == 0) clock->sm = mt_sm(), mt_trace_moment(&clock->begin_time, &clock->begin_clock);
+}
+/* The controller leaves: slots from `at` on may still be in use. When it leaves because all do, those that are in use
+ * stay so: they are of an instruction that is not done. */
+MT_DEVICE void mt_trace_end(mt_context *c, uint32_t at, uint32_t parity) {
+    cuda_trace_clock *clock = c->launch->trace_clocks + blockIdx.x;
+    for (int i = 0; i < CUDA_SLOTS; i++) {
+        const bool waited = !c->stopped && mt_wait(c, &c->cta->slot_empty[at], parity, CUDA_SLOT_WAIT);
+        const bool empty = waited || mt_mbarrier_test(&c->cta->slot_empty[at], parity);
+        if (__all_sync(0xffffffffu, empty)) mt_trace_turn(c, &c->cta->slot[at], 0);
+        if (++at == CUDA_SLOTS) at = 0, parity ^= 1;
+    }
+    if (c->lane == 0) mt_trace_moment(&clock->end_time, &clock->end_clock);
+}
+#endif
+
 static __device__ void mt_controller(mt_context *c) {
     uint32_t at = 0, parity = 1;
-    for (uint32_t run = 0; run < c->launch->runs; run++)
+    MT_TRACED(mt_trace_begin(c);)
+    for (uint32_t run = 0; run < c->launch->runs; run++) {
         for (uint32_t i = 0;; i++) {
             uint32_t number;
             const bool more = mt_fetch(c, run, i, &number);
             mt_slot *s = &c->cta->slot[at];
             c->slot = 0;
-            if (!mt_wait(c, &c->cta->slot_empty[at], parity, CUDA_SLOT_WAIT))
-                return; /* loader and consumers: mt_done */
+            if (!mt_wait(c, &c->cta->slot_empty[at], parity, CUDA_SLOT_WAIT)) { /* loader and consumers: mt_done */
+                MT_TRACED(mt_trace_end(c, at, parity);)
+                return;
+            }
+            MT_TRACED(mt_trace_turn(c, s, run + 1);)
             if (more) {
                 const uint32_t *from = (const uint32_t *)(c->launch->instructions + number);
                 uint32_t *to = (uint32_t *)&s->instruction;
@@ -53,6 +106,9 @@ static __device__ void mt_controller(mt_context *c) {
             if (++at == CUDA_SLOTS) at = 0, parity ^= 1;
             if (!more) break;
         }
+        c->epoch++;
+    }
+    MT_TRACED(mt_trace_end(c, at, parity);)
 }
 
 typedef struct mt_cursor {
@@ -64,6 +120,7 @@ MT_DEVICE bool mt_next(mt_context *c, mt_cursor *k) {
     c->slot = 0;
     if (!mt_wait(c, &c->cta->slot_full[k->at], k->parity, CUDA_SLOT_WAIT)) return false; /* controller */
     c->slot = &c->cta->slot[k->at];
+    MT_AT_INSTRUCTION(c->slot->number);
     return true;
 }
 /* One thread of the role: the slot may be used again. */
@@ -74,68 +131,94 @@ MT_DEVICE void mt_done(mt_context *c, mt_cursor *k, bool arrive) {
 
 static __device__ void mt_loader(mt_context *c) {
     mt_cursor k = {0, 0};
-    bool wrapped = false; /* the ring has been filled once */
     for (uint32_t run = 0; run < c->launch->runs && !c->stopped;) {
         if (!mt_next(c, &k)) break;
-        const uint32_t before = c->page;
+        MT_TRACED(mt_note(c)->load_begin = mt_clock();)
         if (c->slot->number == MT_END_OF_RUN)
-            run++;
+            run++, c->epoch++;
         else if (c->slot->instruction.opcode != PROGRAM_JOIN)
             mt_op_load(c);
-        wrapped |= c->page < before || c->page_phase;
+        MT_TRACED(mt_note(c)->load_end = mt_clock();)
         mt_done(c, &k, true);
     }
-    if (!c->stopped) return;
-    /* Copies that are still under way write to this CTA's memory: stay until the last fill of every page has landed. */
+    /* Copies that are still under way write to this CTA's memory: stay until the last fill of every page has landed. (A
+     * page that was never filled is as after a phase of parity 1.) */
     for (uint32_t p = 0; p < c->launch->pages; p++)
-        if (p < c->page || wrapped)
-            while (!mt_mbarrier_try(&c->cta->page_full[p], p < c->page ? c->page_phase : c->page_phase ^ 1)) {}
+        while (!mt_mbarrier_try(&c->cta->page_full[p], p < c->page ? c->page_phase : c->page_phase ^ 1)) {}
+}
+
+/* Thread 0 of the consumers: this CTA's part of run `run` of the launch is done, and its stores are released. Waits
+ * until everyone's is, if another run may follow. */
+MT_DEVICE void mt_end_of_run(mt_context *c, uint32_t run) {
+    const cuda_run *l = c->launch;
+    if (l->runs == 1 && !l->stop_word) {
+        mt_add_relaxed(l->finished, 1);
+        return;
+    }
+    const bool known_last = run + 1 == l->runs;
+    if (atomicAdd(l->finished, 1u) + 1 == c->epoch * gridDim.x) {
+        mt_fence(); /* acquire: what the others did in this run; and release it to them, by `go` */
+        const bool stopped = l->stop_word && mt_load_relaxed(l->stop_word), last = known_last || stopped;
+        *(volatile uint32_t *)&l->done->runs = run + 1;
+        *(volatile uint32_t *)&l->done->stopped = stopped;
+        atomicExch(l->go, 2 * c->epoch + last);
+        if (last && !known_last) *(volatile uint32_t *)&c->cta->stop = 1;
+    } else if (!known_last) {
+        mt_wait_word(c, l->go, (uint32_t)CUDA_END_OF_RUN, 2 * c->epoch);
+        if (mt_load_relaxed(l->go) == 2 * c->epoch + 1) *(volatile uint32_t *)&c->cta->stop = 1;
+    }
 }
 
 /* When anyone gives up, all consumers go on to the next meeting point with whatever they have, and leave there
  * together: nobody is left behind at a barrier that the others never reach. */
 static __device__ void mt_consumer(mt_context *c) {
     mt_cursor k = {0, 0};
+    bool released = true; /* no instruction since the last fence */
     for (uint32_t run = 0; run < c->launch->runs;) {
         const bool ready = mt_next(c, &k);
         const program_instruction *i = &c->cta->slot[k.at].instruction;
         const bool end = ready && c->slot->number == MT_END_OF_RUN;
+        MT_TRACED(if (ready && c->thread == 0) mt_note(c)->received = mt_long_clock();)
         if (end) {
-            /* This CTA's part of the run is done (its arrivals carried the release); go on when everyone's is. */
             if (c->thread == 0) {
-                mt_add_relaxed(c->launch->finished, 1);
-                if (run + 1 < c->launch->runs)
-                    mt_wait_word(c, c->launch->finished, MT_RUN_BARRIER, c->epoch * gridDim.x);
+                if (!released) mt_fence();
+                mt_end_of_run(c, run);
             }
+            released = true;
         } else if (ready && c->thread < i->wait_count) {
             mt_wait_word(c, c->launch->counters + i->wait[c->thread], i->wait[c->thread],
                          i->target[c->thread] * c->epoch);
         }
         if (mt_sync_any(!ready || *(volatile uint32_t *)&c->cta->stop))
             return; /* and everyone sees what the waits saw */
+        MT_TRACED(if (c->thread == 0) mt_note(c)->ready = mt_clock(); c->first_page = 0;)
         if (end) {
             run++;
             c->epoch++;
         } else {
             if (i->opcode != PROGRAM_JOIN) mt_op_run(c);
+            MT_TRACED(if (c->thread == 0) mt_note(c)->done = mt_clock(), mt_note(c)->first_page = c->first_page;)
             mt_sync(); /* every store of the instruction has been issued */
-            if (c->thread == 0 && i->arrive_count) {
+            MT_TRACED(if (c->thread == 0) mt_note(c)->synced = mt_clock();)
+            /* From here on thread 0 alone may look at the slot: it gives it back. */
+            if (c->thread == 0 && (released = i->arrive_count)) {
                 mt_fence(); /* release: the barrier above put everyone's stores before it */
                 for (int a = 0; a < i->arrive_count; a++) mt_add_relaxed(c->launch->counters + i->arrive[a], 1);
             }
+            MT_TRACED(if (c->thread == 0) mt_note(c)->arrived = mt_clock();)
         }
         mt_done(c, &k, c->thread == 0);
     }
 }
 
 extern "C" __global__ void __launch_bounds__(CUDA_THREADS, 1) monotile(const __grid_constant__ cuda_run launch) {
-    extern __shared__ __align__(1024) char dynamic[];
-    __shared__ mt_cta cta;
+    MT_SHARED_REST(dynamic);
+    MT_SHARED(mt_cta, cta);
     mt_context c;
     c.launch = &launch;
     c.cta = &cta;
     c.slot = 0;
-    c.pages = dynamic; /* 1024: the atoms of weights are swizzled by address */
+    c.pages = dynamic;
     c.scratch = dynamic + (size_t)launch.pages * CUDA_PAGE;
     c.page = c.page_phase = 0;
     c.epoch = launch.epoch;
@@ -146,12 +229,12 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS, 1) monotile(const __g
     c.stopped = false;
     if (c.thread == 0) {
         cta.stop = 0;
+        MT_TRACED(for (int s = 0; s < CUDA_SLOTS; s++) cta.slot[s].trace.received = 0;)
         for (int s = 0; s < CUDA_SLOTS; s++)
             mt_mbarrier_init(&cta.slot_full[s], 1), mt_mbarrier_init(&cta.slot_empty[s], 2);
         for (int p = 0; p < CUDA_MOST_PAGES; p++)
             mt_mbarrier_init(&cta.page_full[p], 1), mt_mbarrier_init(&cta.page_empty[p], CUDA_WARPS);
-        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+        mt_mbarrier_publish();
     }
     __syncthreads();
     if (c.role == CUDA_ROLE_CONSUMER)

@@ -69,7 +69,8 @@ static mt_status write_ops(cuda_unit_text *unit, text *functions, const emit_cud
 
 mt_status emit_cuda(text *out, const emit_cuda_op *ops, size_t count, emit_cuda_info *info, mt_error *error) {
     text formats = {0}, functions = {0};
-    cuda_unit_text unit = {.memory = arena_new(), .formats = &formats, .lines = !info->no_lines, .error = error};
+    cuda_unit_text unit = {
+        .memory = arena_new(), .formats = &formats, .lines = !info->no_lines, .marks = info->marks, .error = error};
     info->scratch_bytes = 0;
     info->loader_reads_live = false;
     if (!unit.memory) return error_set(error, MT_E_MEMORY, NULL, "Out of memory.");
@@ -79,8 +80,11 @@ mt_status emit_cuda(text *out, const emit_cuda_op *ops, size_t count, emit_cuda_
     if (!unit.status && !write_ops(&unit, &functions, ops, count, lowered, names, info)) {
         text_string(out, "/* Written by Monotile. */\n#include <stdint.h>\n");
         text_string(out, file_text(program_files, "instruction.h"));
-        static const char *const pasted[] = {"cuda_abi.h", "cuda_prelude.h", "cuda_math.h", "cuda_dot.h"};
-        for (size_t i = 0; i < COUNT_OF(pasted); i++) text_string(out, file_text(emit_files, pasted[i]));
+        static const char *const pasted[] = {"cuda_abi.h", "cuda_chip.h", "cuda_prelude.h", "cuda_math.h",
+                                             "cuda_dot.h"};
+        for (size_t i = 0; i < COUNT_OF(pasted); i++)
+            text_string(out, info->chip && !strcmp(pasted[i], "cuda_chip.h") ? info->chip
+                                                                             : file_text(emit_files, pasted[i]));
         if (formats.length) text_append(out, formats.data, formats.length);
         if (functions.length) text_append(out, functions.data, functions.length);
         if (unit.lines) text_printf(out, "#line %zu \"program.cu\"\n", count_lines(out) + 1);
@@ -90,6 +94,7 @@ mt_status emit_cuda(text *out, const emit_cuda_op *ops, size_t count, emit_cuda_
         for (size_t i = 0; i < count; i++) text_printf(out, "%d, ", ops[i].op->tensor_count);
         text_string(out, "0};\n\n");
         text_string(out, file_text(emit_files, "cuda_interpreter.h"));
+        if (info->tail) text_string(out, info->tail);
         if (out->failed || formats.failed || functions.failed)
             unit.status = error_set(error, MT_E_MEMORY, NULL, "Out of memory.");
     }

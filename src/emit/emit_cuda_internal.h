@@ -28,6 +28,7 @@ typedef struct cuda_unit_text { /* what the ops of a unit share */
     text *formats;
     cuda_format *list;
     bool lines; /* write #line */
+    bool marks; /* write MT_AT_LINE */
     mt_status status;
     mt_error *error;
 } cuda_unit_text;

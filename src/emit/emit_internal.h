@@ -117,6 +117,7 @@ typedef struct emit_loop { /* for (name = low; name < high; name++) */
     const char *low, *high;
     int64_t least, most; /* [low, high) lies in [least, most), constants */
     emit_limit limit;    /* the one that bounds it, if any */
+    bool is_left;        /* its body may say continue: it is a loop even for one iteration */
 } emit_loop;
 
 typedef struct emit_line {

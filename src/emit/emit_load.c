@@ -280,10 +280,12 @@ static const char *store_body(emit_nest *x, const emit_index *at, const void *co
     for (int d = 0; d <= last; d++) {
         const tile_item *item = &access->item[d];
         c[d] = coordinate_of(x, access, d, item->kind == TILE_ITEM_POINT ? NULL : &at[i]);
+        /* In its own loop, which the index need not depend on: y[i32[4](2), :] = ... */
+        if (item->kind == TILE_ITEM_GATHER)
+            emit_nest_line(x, max_level(c[d].level, at[i].loop), "if (!mt_in(%s, %s)) continue;", start_of(x, &c[d]),
+                           extent_of(x, &c[d]));
         i += item->kind != TILE_ITEM_POINT;
         if (d < last) others = max_level(others, c[d].level);
-        if (item->kind == TILE_ITEM_GATHER)
-            emit_nest_line(x, c[d].level, "if (!mt_in(%s, %s)) continue;", start_of(x, &c[d]), extent_of(x, &c[d]));
     }
     emit_index below[TILE_RANK];
     for (int d = 0; d < n->shape.rank; d++) {
@@ -356,8 +358,7 @@ void emit_store(emit *e, const tile_statement *s) {
         }
         loops[rank] = emit_loop_of(e, item->size, (emit_limit){0, 1});
         if (item->size > 1) scatters = item->kind == TILE_ITEM_GATHER;
-        if (item->kind == TILE_ITEM_GATHER && item->size == 1)
-            loops[rank].low = "0L"; /* a loop, to leave with continue */
+        loops[rank].is_left = item->kind == TILE_ITEM_GATHER;
         if (item->kind == TILE_ITEM_RANGE) {
             const tile_node *extent = e->op->params[access->param].extent[d];
             const int limit = emit_limit_of(e, access, d);

@@ -185,7 +185,7 @@ void emit_nest_begin(emit *e, emit_nest *x, int rank, const emit_loop *loops, em
     for (int d = 0; d < rank; d++) {
         x->loop[d] = loops[d];
         x->last[d] = &x->first[d];
-        if (loops[d].most - loops[d].least == 1 && is_fixed(&loops[d])) {
+        if (loops[d].most - loops[d].least == 1 && is_fixed(&loops[d]) && !loops[d].is_left) {
             at[d] = constant_index(loops[d].least);
             continue;
         }

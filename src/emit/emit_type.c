@@ -267,6 +267,7 @@ const char *emit_operate(emit *e, const tile_node *n, const char *a, const char 
     const char *special = NULL;
     if (t.kind == TILE_FLOAT) special = float_operator(e->memory, n, a, b, t.bits == 64);
     if (t.kind == TILE_INT || t.kind == TILE_UINT) special = integer_operator(e, n, a, b);
+    if (n->op == TILE_BITS) return arena_printf(e->memory, t.kind == TILE_FLOAT ? "mt_bits(%s)" : "mt_float(%s)", a);
     if (special) return special;
     if (n->op == TILE_NOT) return arena_printf(e->memory, "!%s", a);
     const char *symbol = n->op == TILE_AND ? "&" : n->op == TILE_OR ? "|" : tile_operator_text(n->op);

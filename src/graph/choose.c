@@ -12,13 +12,14 @@
 enum { MOST_COMBINATIONS = 256 };
 
 static const graph_costs costs[] = {
-    {"cpu", 12e9, 60e9, 0.4e-6, 0},
-    {"cuda", 34e9, 1e12, 1.5e-6,
-     16}, /* an H200's SM: 4.5 TB/s and 750 TFLOP/s over 132, of which mma.sync with few rows reaches a part */
+    {"cpu", 12e9, 60e9, 0.4e-6, 0, false},
+    {"cuda", 34e9, 1e12, 1.5e-6, 16,
+     true}, /* an H200's SM: 4.5 TB/s and 750 TFLOP/s over 132, of which mma.sync with few rows reaches a part */
 };
 
 const graph_costs *graph_costs_of(const char *machine) {
-    const size_t length = strcspn(machine, ":");
+    size_t length = strcspn(machine, ":");
+    if (length == 3 && !memcmp(machine, "sim", 3)) machine = "cuda", length = 4; /* it runs the GPU's programs */
     for (size_t i = 0; i < COUNT_OF(costs); i++)
         if (strlen(costs[i].machine) == length && !memcmp(costs[i].machine, machine, length)) return &costs[i];
     return NULL;

@@ -54,6 +54,51 @@ int64_t graph_count(int rank, const int64_t *extent) {
     return count;
 }
 
+/* ---- types ---- */
+
+const tile_format *graph_type(mt_graph *g, const tile_format *f) {
+    if (!f || !tile_format_is_block(f)) return f;
+    for (size_t i = 0; i < g->format_count; i++)
+        if (tile_format_same(g->formats[i], f)) return g->formats[i];
+    return *ARENA_PUSH(g->memory, g->formats, g->format_count, g->format_capacity) = f;
+}
+
+/* A type by name: of the given file, if any, then of those in use, then of the library. NULL: there is none. */
+static const tile_format *find_type(const mt_graph *g, const tile_file *file, const char *name) {
+    const tile_format *everywhere = tile_format_find(name), *found = file ? tile_file_find_format(file, name) : NULL;
+    for (size_t i = 0; i < g->file_count && (!found || found == everywhere); i++)
+        found = tile_file_find_format(g->files[i], name);
+    return found ? found : everywhere;
+}
+
+struct use_call {
+    mt_graph *g;
+    const tile_file *file;
+};
+static void add_file(void *context) {
+    struct use_call *c = context;
+    *ARENA_PUSH(c->g->memory, c->g->files, c->g->file_count, c->g->file_capacity) = c->file;
+}
+
+mt_status mt_graph_use(mt_graph *g, const mt_tile *file, mt_error *error) {
+    struct use_call call = {g, (const tile_file *)file};
+    const tile_file *library;
+    const mt_status status = tile_library(&library, error);
+    if (status != MT_OK || call.file == library) return status; /* it is always in use */
+    for (size_t i = 0; i < g->file_count; i++)
+        if (g->files[i] == call.file) return MT_OK;
+    for (size_t i = 0; i < tile_file_format_count(call.file); i++) {
+        const tile_format *f = tile_file_format(call.file, i), *known = find_type(g, NULL, f->name);
+        if (known && known != tile_format_find(f->name) && !tile_format_same(known, f))
+            return error_set(error, MT_E_ARGUMENT, f->name, "another file declares another format of this name");
+    }
+    return arena_protect(g->memory, add_file, &call)
+               ? MT_OK
+               : error_set(error, MT_E_MEMORY, NULL, "no memory for another file of a graph");
+}
+
+/* ---- tensors and live values ---- */
+
 struct tensor_call {
     mt_graph *g;
     graph_tensor t;
@@ -62,6 +107,7 @@ struct tensor_call {
 static void add_tensor(void *context) {
     struct tensor_call *c = context;
     if (c->t.name) c->t.name = arena_string(c->g->memory, c->t.name, strlen(c->t.name));
+    c->t.type = graph_type(c->g, c->t.type);
     c->out = graph_add_tensor(c->g, c->t);
 }
 
@@ -69,7 +115,7 @@ mt_status mt_graph_tensor(mt_graph *g, mt_role role, const char *name, const cha
                           const int64_t *extent, mt_tensor *out, mt_error *error) {
     *out = -1;
     const char *shown = name ? name : "a temporary";
-    const tile_format *format = tile_format_find(type);
+    const tile_format *format = find_type(g, NULL, type);
     if (!format) return error_set(error, MT_E_ARGUMENT, shown, "there is no type or format named '%s'", type);
     if ((unsigned)role > MT_TEMP)
         return error_set(error, MT_E_ARGUMENT, shown, "%d is not a role of a tensor", (int)role);
@@ -167,7 +213,7 @@ static mt_status take_operand(mt_graph *g, graph_node *n, const mt_operand *o, b
         if (n->constant_count == TILE_CONSTANTS)
             return error_set(error, MT_E_LIMIT, n->name, "more than %d constants", TILE_CONSTANTS);
         graph_constant c = {.name = arena_string(g->memory, o->name, strlen(o->name)), .value = o->integer};
-        if (o->kind == MT_IS_TYPE && !(c.type = tile_format_find(o->type)))
+        if (o->kind == MT_IS_TYPE && !(c.type = graph_type(g, find_type(g, n->file, o->type))))
             return error_set(error, MT_E_ARGUMENT, n->name, "there is no type or format named '%s'", o->type);
         n->constants[n->constant_count++] = c;
         return MT_OK;
@@ -206,18 +252,17 @@ static mt_status take_operand(mt_graph *g, graph_node *n, const mt_operand *o, b
 static mt_status make_output(mt_graph *g, graph_node *n, const tile_op *op, const tile_instance *instance, int p,
                              mt_error *error) {
     const tile_param *param = &op->params[p];
-    graph_tensor t = {.type = param->type, .rank = param->rank, .role = MT_TEMP};
+    graph_tensor t = {.type = graph_type(g, param->type), .rank = param->rank, .role = MT_TEMP};
     for (int d = 0; d < param->rank; d++) {
         const tile_node *e = param->extent[d];
-        if (!graph_scalar(instance, e, &t.extent[d]) || t.extent[d] < 1)
+        if (!tile_instance_most(instance, e, &t.extent[d]) || t.extent[d] < 1)
             return error_set(error, MT_E_ARGUMENT, n->name,
                              "extent %d of output '%s' does not follow from the operands: give the tensor", d,
                              param->name);
         t.live[d] = -1;
         if (e->kind == TILE_EXTENT) {
             const int source = op->extent_source[e->index].param;
-            if (op->params[source].kind != TILE_OUT)
-                t.live[d] = g->views[n->operand[source]].live[op->extent_source[e->index].dimension];
+            t.live[d] = g->views[n->operand[source]].live[op->extent_source[e->index].dimension];
         } else if (e->kind == TILE_LIVE) {
             t.live[d] = n->operand[e->index];
         }
@@ -253,6 +298,7 @@ static void add_node(void *context) {
         return;
     }
     for (int i = 0; i < TILE_PARAMS; i++) n->operand[i] = -1;
+    for (int i = 0; i < n->param_count; i++) n->signature[i].type = graph_type(g, n->signature[i].type);
     bool given[TILE_PARAMS] = {false};
     for (size_t i = 0; i < c->count; i++)
         if ((c->status = take_operand(g, n, &c->operands[i], given, error)) != MT_OK) return;

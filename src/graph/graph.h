@@ -11,8 +11,8 @@
 #include "tile/tile.h"
 
 typedef struct graph_tensor {
-    const char *name; /* unique; "t12" for unnamed temporaries */
-    const tile_format *type;
+    const char *name;        /* unique; "t12" for unnamed temporaries */
+    const tile_format *type; /* from graph_type, as all types in a graph: equal ones are one pointer */
     int rank;
     int64_t extent[TILE_RANK]; /* the room; row-major, packed */
     int live[TILE_RANK];       /* index of the live value that is the current extent (extent is its maximum), or -1 */
@@ -28,10 +28,10 @@ typedef struct graph_view {
     int64_t stride[TILE_RANK];
     int64_t offset;
     int live[TILE_RANK]; /* as in graph_tensor */
-    int base[TILE_RANK]; /* the tensor's dimension that this one walks with step 1, or -1 when it is none of them alone
-                          */
-    int64_t low[TILE_RANK],
-        high[TILE_RANK]; /* the absolute half-open range on the tensor, one interval per tensor dimension */
+    /* The tensor's dimension that this one walks with step 1, or -1 when it is none of them alone. */
+    int base[TILE_RANK];
+    /* The absolute half-open range on the tensor, one interval per tensor dimension. */
+    int64_t low[TILE_RANK], high[TILE_RANK];
 } graph_view;
 
 typedef struct graph_live {
@@ -53,8 +53,7 @@ typedef struct graph_node {
     int constant_count;
     tile_signature_param signature[TILE_PARAMS]; /* of the program */
     int param_count;
-    int operand[TILE_PARAMS]; /* by parameter: tensors: index into graph->views; lives: index into graph->lives; args:
-                                 unused */
+    int operand[TILE_PARAMS]; /* by parameter: tensors index graph->views, lives graph->lives; args have -1 */
     union {
         int64_t i;
         float f;
@@ -75,11 +74,16 @@ struct mt_graph {
     size_t live_count, live_capacity;
     graph_node *nodes;
     size_t node_count, node_capacity;
+    const tile_file **files; /* in use */
+    size_t file_count, file_capacity;
+    const tile_format **formats; /* the block formats in the graph; equal ones once */
+    size_t format_count, format_capacity;
     map tensor_names, live_names;
     int unnamed; /* counter for names */
     map bound;   /* ops by program and constants: index into ops */
     const tile_op **ops;
     size_t op_count, op_capacity;
+    size_t fuse_work; /* what graph_fuse looked at, one by one: tests hold it linear in the nodes */
 };
 
 /* What a machine's processor can do, in round numbers: only ratios matter. */
@@ -89,6 +93,7 @@ typedef struct graph_costs {
     double flops_per_second; /* of one processor, decoding weights as it goes */
     double start_seconds;    /* waits, arrivals, prologue of an instruction */
     int64_t most_dot_rows;   /* more rows in one dot have no fast code there; 0: any number */
+    bool splits; /* nodes with too few instructions are split: results then depend on the processors' number */
 } graph_costs;
 /* choose.c: by a machine's name, "cuda:0" or "cuda"; NULL when there is none. */
 const graph_costs *graph_costs_of(const char *machine);
@@ -104,7 +109,7 @@ typedef struct graph_target {
  * on. */
 mt_status graph_clone(const mt_graph *g, mt_graph **out, mt_error *error);
 
-/* view.c ----------------------------------------------------------------------------------------------------------- */
+/* view.c ---------------------------------------------------------------------------------------------------------- */
 /* The box of an operand (in its view's coordinates, absolute) as a range on the base tensor. low and high have one
  * interval per dimension of the tensor. Conservative where the view mixes dimensions. */
 void graph_view_box(const mt_graph *g, const graph_view *v, const tile_interval *box, int64_t *low, int64_t *high);
@@ -112,9 +117,13 @@ void graph_view_box(const mt_graph *g, const graph_view *v, const tile_interval 
 bool graph_view_is_whole(const mt_graph *g, const graph_view *v);
 
 /* fuse.c: requires a checked graph; ensures an equivalent one with fewer nodes. Rewrites by the `equals` rules of the
- * library: where a fused program says which composition it stands for and that composition is in the graph, the nodes
- * become one. */
+ * library and of the files in use: where a fused program says which composition it stands for and that composition is
+ * in the graph, the nodes become one. */
 mt_status graph_fuse(mt_graph *g, mt_error *error);
+
+/* split.c: requires a checked graph; ensures an equivalent one. Nodes with too few instructions for the target become
+ * what their program `splits` into; fuse again behind it. */
+mt_status graph_split(mt_graph *g, const graph_target *target, mt_error *error);
 
 /* choose.c: requires every node's program and operands; ensures that every integer constant is set: those that the
  * builder fixed, those that follow from operands, and tile sizes chosen for the target. */

@@ -14,6 +14,8 @@ bool graph_tensor_valid(const mt_graph *g, mt_tensor t);
 mt_tensor graph_add_view(mt_graph *g, graph_view v);
 mt_tensor graph_add_tensor(mt_graph *g, graph_tensor t);
 int64_t graph_count(int rank, const int64_t *extent); /* the product, or -1: an extent below 1, or too many */
+/* The graph's own pointer for a type: the same one for the same type, whichever file or op it comes from. */
+const tile_format *graph_type(mt_graph *g, const tile_format *f);
 
 /* lower.c: drops nodes whose results nothing reads. */
 void graph_remove_dead(mt_graph *g);
@@ -30,9 +32,7 @@ mt_status graph_bind_node(mt_graph *g, const graph_node *n, const tile_constant 
                           const tile_op **out, mt_error *error);
 /* The instance of a node whose operands are set (outputs that are not set yet have rank 0). */
 void graph_node_instance(const mt_graph *g, const graph_node *n, const tile_op *op, tile_instance *out);
-/* Sets free extents from the operands that are set, without checks. */
+/* Sets free extents from the operands that are set, without checks; the others become -1. */
 void graph_free_extents(tile_instance *i);
-/* A scalar over constants, free extents, args and live maxima. False when it has something else or overflows. */
-bool graph_scalar(const tile_instance *i, const tile_node *n, int64_t *out);
 
 #endif

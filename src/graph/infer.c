@@ -38,7 +38,7 @@ mt_status graph_infer_constants(const mt_graph *g, const graph_node *n, tile_con
             else if (known->type != t->type)
                 return error_set(error, MT_E_ARGUMENT, n->name, "type %s of '%s' is %s, but tensor '%s' is %s", name,
                                  n->program, known->type ? known->type->name : "an integer", t->name, t->type->name);
-        } else if (param->type != t->type) {
+        } else if (param->type && param->type != t->type) { /* no such type: binding says so */
             return error_set(error, MT_E_ARGUMENT, n->name, "'%s' of '%s' is %s, but tensor '%s' is %s", param->name,
                              n->program, param->type->name, t->name, t->type->name);
         }
@@ -115,57 +115,5 @@ void graph_free_extents(tile_instance *i) {
     for (int e = 0; e < i->op->extent_count; e++) {
         const tile_operand *o = &i->tensor[i->op->params[i->op->extent_source[e].param].ordinal];
         i->free_extent[e] = o->rank ? o->extent[i->op->extent_source[e].dimension] : -1; /* -1: no operand yet */
-    }
-}
-
-bool graph_scalar(const tile_instance *i, const tile_node *n, int64_t *out) {
-    int64_t a, b;
-    switch (n->kind) {
-    case TILE_CONST:
-        *out = n->value.i;
-        return true;
-    case TILE_EXTENT:
-        *out = i->free_extent[n->index];
-        return *out >= 0;
-    case TILE_ARG:
-        *out = i->arg[i->op->params[n->index].ordinal].i;
-        return true;
-    case TILE_LIVE:
-        *out = i->live[i->op->params[n->index].ordinal].most;
-        return true;
-    case TILE_CAST:
-        return graph_scalar(i, n->a, out);
-    case TILE_ELEMENTWISE:
-        if (!n->b || !graph_scalar(i, n->a, &a) || !graph_scalar(i, n->b, &b)) return false;
-        switch (n->op) {
-        case TILE_ADD:
-            return !__builtin_add_overflow(a, b, out);
-        case TILE_SUB:
-            return !__builtin_sub_overflow(a, b, out);
-        case TILE_MUL:
-            return !__builtin_mul_overflow(a, b, out);
-        case TILE_MIN:
-            *out = min_i64(a, b);
-            return true;
-        case TILE_MAX:
-            *out = max_i64(a, b);
-            return true;
-        case TILE_DIV:
-            if (b <= 0) return false;
-            *out = floor_div(a, b);
-            return true;
-        case TILE_CEIL_DIV:
-            if (b <= 0) return false;
-            *out = -floor_div(-a, b);
-            return true;
-        case TILE_MOD:
-            if (b <= 0) return false;
-            *out = a - floor_div(a, b) * b;
-            return true;
-        default:
-            return false;
-        }
-    default:
-        return false;
     }
 }

@@ -18,6 +18,8 @@ static void copy_graph(void *context) {
     COPY(views, view_count, view_capacity);
     COPY(lives, live_count, live_capacity);
     COPY(nodes, node_count, node_capacity);
+    COPY(files, file_count, file_capacity);
+    COPY(formats, format_count, format_capacity);
 #undef COPY
     for (size_t i = 0; i < n->tensor_count; i++)
         map_put(n->memory, &n->tensor_names, n->tensors[i].name, strlen(n->tensors[i].name), (int64_t)i);

@@ -1,70 +1,97 @@
 /* The engine: one sequence on one machine. Two programs share its cache: one takes a single token, the other up to
- * `rows` tokens of a prompt. Nothing is compiled after mt_engine_create. */
-#include "base/base.h"
+ * `rows` tokens of a prompt. A third is compiled when tokens are first to be chosen with top-k or top-p inside the
+ * machine. */
+#include "llm/engine.h"
 
 #include <stdlib.h>
 
-#include "monotile/llm.h"
-
-typedef struct loaded { /* a program on the machine */
-    mt_program *program;
-    mt_session *session;
-    int32_t *ids;
-    float *logits;
-    int32_t rows;
-} loaded;
-
-struct mt_engine {
-    const mt_model *model;
-    loaded single, prompt;
-    const float *last; /* the newest row of logits; NULL before the first */
-    int32_t context, position;
-    int64_t vocab;
-    bool all_logits;
-};
-
-static mt_status load(mt_engine *e, loaded *l, mt_machine *machine, const mt_engine_options *o, int32_t rows,
-                      mt_error *error) {
-    mt_graph *g = NULL;
-    void *memory;
+static mt_status memory_of(engine_program *l, const char *name, void *out, mt_error *error) {
     size_t bytes;
-    const char *machine_name = mt_machine_name(machine);
+    return mt_session_memory(l->session, name, out, &bytes, error);
+}
+
+/* Gives a program the states that the single one has, too: the cache. */
+static mt_status share_states(mt_engine *e, engine_program *l, mt_error *error) {
+    mt_status status = MT_OK;
+    for (size_t i = 0; i < mt_program_tensor_count(l->program) && status == MT_OK; i++) {
+        mt_tensor_info info;
+        void *memory;
+        size_t bytes;
+        status = mt_program_tensor(l->program, i, &info, error);
+        if (status != MT_OK || info.role != MT_STATE || strncmp(info.name, "cache.", 6)) continue;
+        status = mt_session_memory(e->single.session, info.name, &memory, &bytes, error);
+        if (status == MT_OK) status = mt_session_bind(l->session, info.name, memory, bytes, error);
+    }
+    return status;
+}
+
+static mt_status bind_box(mt_engine *e, engine_program *l, mt_error *error) {
+    engine_box *b = e->box;
+    const struct {
+        const char *name;
+        void *data;
+        size_t bytes;
+    } parts[] = {{"token", &b->token, sizeof b->token},
+                 {"stop", &b->stop, sizeof b->stop},
+                 {"sample.options", b->options, sizeof b->options},
+                 {"sample.words", b->words, sizeof b->words},
+                 {"sample.stops", b->stops, sizeof b->stops}};
+    mt_status status = MT_OK;
+    for (size_t i = 0; i < COUNT_OF(parts) && status == MT_OK; i++)
+        status = mt_session_bind(l->session, parts[i].name, parts[i].data, parts[i].bytes, error);
+    if (status == MT_OK) status = memory_of(l, "tokens", &l->tokens, error);
+    l->ids = &b->token;
+    return status;
+}
+
+static mt_status load(mt_engine *e, engine_program *l, int32_t rows, mt_sampling sampling, mt_error *error) {
+    mt_graph *g = NULL;
+    const mt_engine_options *o = &e->options;
+    const char *machine_name = mt_machine_name(e->machine);
     const bool gpu = !strncmp(machine_name, "cuda", 4);
     const mt_step step = {.rows = rows,
                           .context = e->context,
                           .all_logits = o->all_logits,
                           .cache = o->cache || !gpu ? o->cache : "f16",
-                          .products = o->products || !gpu ? o->products : "bf16"};
+                          .products = o->products || !gpu ? o->products : "half",
+                          .sampling = sampling};
     const mt_target target = {.machine = machine_name,
-                              .processors = mt_machine_processors(machine),
+                              .processors = mt_machine_processors(e->machine),
                               .placement = o->placement,
                               .no_fusion = o->no_fusion};
     l->rows = rows;
     mt_status status = mt_model_graph(e->model, &step, &g, error);
     if (status == MT_OK) status = mt_compile(g, &target, &l->program, error);
-    if (status == MT_OK) status = mt_session_create(&l->session, machine, l->program, error);
+    if (status == MT_OK) status = mt_session_create(&l->session, e->machine, l->program, error);
     if (status == MT_OK) status = mt_model_bind(e->model, l->program, l->session, error);
-    if (status == MT_OK) status = mt_session_memory(l->session, "logits", &memory, &bytes, error);
-    if (status == MT_OK) l->logits = memory;
-    if (status == MT_OK) status = mt_session_memory(l->session, "ids", &memory, &bytes, error);
-    if (status == MT_OK) l->ids = memory;
+    if (status == MT_OK && sampling) status = bind_box(e, l, error);
+    if (status == MT_OK && !sampling) status = memory_of(l, "logits", &l->logits, error);
+    if (status == MT_OK && !sampling) status = memory_of(l, "ids", &l->ids, error);
+    if (status == MT_OK && l != &e->single) status = share_states(e, l, error);
     mt_graph_destroy(g);
     return status;
 }
 
-/* Gives the prompt's session the states of the single one. */
-static mt_status share_states(mt_engine *e, mt_error *error) {
-    mt_status status = MT_OK;
-    for (size_t i = 0; i < mt_program_tensor_count(e->prompt.program) && status == MT_OK; i++) {
-        mt_tensor_info info;
-        void *memory;
-        size_t bytes;
-        status = mt_program_tensor(e->prompt.program, i, &info, error);
-        if (status != MT_OK || info.role != MT_STATE) continue;
-        status = mt_session_memory(e->single.session, info.name, &memory, &bytes, error);
-        if (status == MT_OK) status = mt_session_bind(e->prompt.session, info.name, memory, bytes, error);
-    }
+mt_status engine_sampling_program(mt_engine *e, bool filters, engine_program **out, mt_error *error) {
+    engine_program *l = *out = filters ? &e->filtered : &e->single;
+    if (l->tokens) return MT_OK;
+    const mt_status status = load(e, l, 1, MT_SAMPLE_FILTERED, error);
+    if (status == MT_OK) return MT_OK;
+    mt_session_destroy(l->session);
+    mt_program_destroy(l->program);
+    *l = (engine_program){0};
     return status;
+}
+
+/* Memory for what the machine's choice of tokens needs. */
+static mt_status make_box(mt_engine *e, mt_error *error) {
+    const size_t bytes = align_up(sizeof *e->box, 64);
+    e->box = aligned_alloc(64, bytes);
+    e->row = calloc((size_t)e->vocab, sizeof *e->row);
+    if (!e->box || !e->row) return error_set(error, MT_E_MEMORY, NULL, "no memory for an engine");
+    memset(e->box, 0, bytes);
+    for (int i = 0; i < MT_SAMPLE_STOPS; i++) e->box->stops[i] = -1;
+    return MT_OK;
 }
 
 mt_status mt_engine_create(mt_engine **out, const mt_model *m, mt_machine *machine, const mt_engine_options *options,
@@ -82,12 +109,14 @@ mt_status mt_engine_create(mt_engine **out, const mt_model *m, mt_machine *machi
     mt_engine *e = calloc(1, sizeof *e);
     if (!e) return error_set(error, MT_E_MEMORY, NULL, "no memory for an engine");
     e->model = m;
+    e->machine = machine;
+    e->options = *o;
     e->context = (int32_t)context;
     e->vocab = info.vocab;
-    e->all_logits = o->all_logits;
-    mt_status status = load(e, &e->single, machine, o, 1, error);
-    if (status == MT_OK && rows > 1) status = load(e, &e->prompt, machine, o, (int32_t)rows, error);
-    if (status == MT_OK && rows > 1) status = share_states(e, error);
+    const bool samples = o->sampler == MT_SAMPLER_MACHINE;
+    mt_status status = samples ? make_box(e, error) : MT_OK;
+    if (status == MT_OK) status = load(e, &e->single, 1, samples ? MT_SAMPLE_PLAIN : MT_SAMPLE_NOT, error);
+    if (status == MT_OK && rows > 1) status = load(e, &e->prompt, (int32_t)rows, MT_SAMPLE_NOT, error);
     if (status == MT_OK)
         *out = e;
     else
@@ -97,24 +126,36 @@ mt_status mt_engine_create(mt_engine **out, const mt_model *m, mt_machine *machi
 
 void mt_engine_destroy(mt_engine *e) {
     if (!e) return;
-    mt_session_destroy(e->prompt.session); /* first: it uses the other's states */
+    mt_session_destroy(e->prompt.session); /* first: they use the single one's states */
+    mt_session_destroy(e->filtered.session);
     mt_session_destroy(e->single.session);
     mt_program_destroy(e->prompt.program);
+    mt_program_destroy(e->filtered.program);
     mt_program_destroy(e->single.program);
+    free(e->box);
+    free(e->row);
     free(e);
+}
+
+mt_status engine_read_logits(mt_engine *e, engine_program *p, mt_error *error) {
+    e->last = NULL;
+    const mt_status status = mt_session_read(p->session, "logits", e->row, (size_t)e->vocab * sizeof *e->row, error);
+    if (status == MT_OK) e->last = e->row;
+    return status;
 }
 
 /* Feeds what one run takes: one token, or up to `rows`. */
 static mt_status feed_once(mt_engine *e, const int32_t *ids, int32_t count, float *logits, mt_error *error) {
-    loaded *l = count == 1 ? &e->single : &e->prompt;
+    engine_program *l = count == 1 ? &e->single : &e->prompt;
     memcpy(l->ids, ids, (size_t)count * sizeof *ids);
     mt_status status = mt_session_live(l->session, "pos", e->position, error);
     if (status == MT_OK && l->rows > 1) status = mt_session_live(l->session, "rows", count, error);
     if (status == MT_OK) status = mt_session_run(l->session, error);
+    if (status == MT_OK && !l->logits) status = engine_read_logits(e, l, error);
     if (status != MT_OK) return status;
     e->position += count;
-    e->last = l->logits + (e->all_logits ? (count - 1) * e->vocab : 0);
-    if (logits) memcpy(logits, l->logits, (size_t)count * (size_t)e->vocab * sizeof *logits);
+    if (l->logits) e->last = l->logits + (e->options.all_logits ? (count - 1) * e->vocab : 0);
+    if (logits) memcpy(logits, l->logits ? l->logits : e->row, (size_t)count * (size_t)e->vocab * sizeof *logits);
     return MT_OK;
 }
 
@@ -127,7 +168,7 @@ mt_status mt_engine_feed(mt_engine *e, const int32_t *ids, size_t count, float *
         if (ids[i] < 0 || ids[i] >= e->vocab)
             return error_set(error, MT_E_ARGUMENT, NULL, "token %zu is %d, which is not in the vocabulary of %lld", i,
                              ids[i], (long long)e->vocab);
-    if (logits && !e->all_logits)
+    if (logits && !e->options.all_logits)
         return error_set(error, MT_E_ARGUMENT, NULL, "logits of every token need an engine made with all_logits");
     mt_status status = MT_OK;
     for (size_t done = 0; done < count && status == MT_OK;) {
@@ -154,48 +195,4 @@ mt_status mt_engine_rewind(mt_engine *e, int32_t position, mt_error *error) {
     if (position != e->position) e->last = NULL;
     e->position = position;
     return MT_OK;
-}
-
-static double seconds_since(uint64_t start) { return (double)(clock_ns() - start) * 1e-9; }
-
-mt_status mt_engine_generate(mt_engine *e, const mt_tokenizer *t, const int32_t *prompt, size_t prompt_count,
-                             const mt_generate_options *options, mt_token_function *each, void *context,
-                             mt_generate_stats *stats, mt_error *error) {
-    mt_generate_stats s = {.prompt_tokens = prompt_count, .ended_by = -1};
-    mt_sampler *sampler = NULL;
-    mt_detokenizer *detokenizer = NULL;
-    const uint64_t start = clock_ns();
-    mt_status status = mt_engine_feed(e, prompt, prompt_count, NULL, error);
-    if (status == MT_OK && !e->last)
-        status = error_set(error, MT_E_ARGUMENT, NULL, "nothing to go on from: the prompt is empty");
-    if (status == MT_OK) status = mt_sampler_new(&sampler, &options->sampler, error);
-    if (status == MT_OK) status = mt_detokenizer_new(&detokenizer, t, 0, error);
-    s.prompt_seconds = seconds_since(start);
-    const uint64_t generating = clock_ns();
-    while (status == MT_OK) {
-        int32_t id;
-        const char *piece = "";
-        size_t length = 0;
-        if ((status = mt_sampler_sample(sampler, e->last, (size_t)e->vocab, &id, error)) != MT_OK) break;
-        if (!s.tokens++) s.first_token_seconds = seconds_since(start);
-        const bool end = !options->ignore_end && mt_tokenizer_is_end(t, id);
-        if (end)
-            s.ended_by = id;
-        else if ((status = mt_detokenizer_push(detokenizer, id, &piece, &length, error)) != MT_OK)
-            break;
-        if (each && each(context, id, piece, length)) break;
-        if (end || (options->count > 0 && s.tokens >= (size_t)options->count) || e->position == e->context) break;
-        status = mt_engine_feed(e, &id, 1, NULL, error);
-    }
-    if (status == MT_OK) {
-        const char *rest;
-        size_t length;
-        status = mt_detokenizer_flush(detokenizer, &rest, &length, error);
-        if (status == MT_OK && length && each) each(context, -1, rest, length);
-    }
-    s.seconds = seconds_since(generating);
-    mt_detokenizer_free(detokenizer);
-    mt_sampler_free(sampler);
-    if (stats) *stats = s;
-    return status;
 }

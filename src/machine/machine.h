@@ -16,9 +16,15 @@ typedef struct machine_kind {
     mt_status (*memory)(mt_session *s, const char *name, void **data, size_t *bytes, mt_error *error);
     mt_status (*live)(mt_session *s, const char *name, int32_t value, mt_error *error);
     mt_status (*run)(mt_session *s, mt_error *error);
+    /* Many runs; `loop` has been checked against the program, stop is the tensor's number or -1. NULL: machine.c runs
+     * once and again. */
+    mt_status (*loop)(mt_session *s, const mt_loop *loop, int64_t stop, int32_t *done, mt_error *error);
+    /* Between a tensor and the host. NULL: its memory is the host's. */
+    mt_status (*copy)(mt_session *s, const char *name, void *data, size_t bytes, bool write, mt_error *error);
     void (*timeout)(mt_session *s, double seconds);
-    mt_status (*profile)(mt_session *s, int enable, mt_error *error);
-    size_t (*node_times)(const mt_session *s, mt_node_time *out, size_t room);
+    /* NULL, both: this machine takes no traces. `records` are malloced; they may be none. */
+    mt_status (*trace)(mt_session *s, bool enable, mt_error *error);
+    mt_status (*trace_read)(const mt_session *s, mt_trace_record **records, size_t *count, mt_error *error);
 } machine_kind;
 
 /* Every machine and session struct begins with these. */
@@ -28,8 +34,10 @@ struct mt_machine {
 };
 struct mt_session {
     const machine_kind *kind;
+    const mt_program *made_from; /* set by mt_session_create */
+    bool traced, profiled;       /* trace.c: the machine traces when one of them is set */
 };
 
-extern const machine_kind machine_cpu, machine_cuda;
+extern const machine_kind machine_cpu, machine_cuda, machine_sim;
 
 #endif

@@ -623,6 +623,46 @@ mt_status gguf_open_memory(gguf **out, const void *data, size_t size, const char
     return open_mapped(out, (file_map){data, size}, true, name, error);
 }
 
+struct making {
+    gguf *g;
+    const gguf_entry *entries;
+    const gguf_tensor *tensors;
+    size_t entry_count, tensor_count;
+};
+
+static void run_making(void *context) {
+    const struct making *c = context;
+    gguf *g = c->g;
+    struct part *p = &g->parts[0];
+    for (size_t i = 0; i < c->entry_count; i++) {
+        map_put(g->memory, &p->keys, c->entries[i].key, strlen(c->entries[i].key), (int64_t)i);
+        *ARENA_PUSH(g->memory, p->entries, p->entry_count, p->entry_capacity) = c->entries[i];
+    }
+    for (size_t i = 0; i < c->tensor_count; i++) {
+        map_put(g->memory, &g->names, c->tensors[i].name, c->tensors[i].name_length, (int64_t)i);
+        *ARENA_PUSH(g->memory, g->tensors, g->tensor_count, g->tensor_capacity) = c->tensors[i];
+    }
+}
+
+mt_status gguf_make(gguf **out, const char *name, const gguf_entry *entries, size_t entry_count,
+                    const gguf_tensor *tensors, size_t tensor_count, mt_error *error) {
+    arena *a = arena_new();
+    gguf *g = a ? ARENA_NEW(a, gguf) : NULL;
+    struct part *first = g ? ARENA_NEW(a, struct part) : NULL;
+    *out = NULL;
+    if (first) {
+        *first = (struct part){.name = name};
+        *g = (gguf){.memory = a, .parts = first, .part_count = 1, .borrowed = true};
+    }
+    struct making c = {g, entries, tensors, entry_count, tensor_count};
+    if (!first || !arena_protect(a, run_making, &c)) {
+        arena_free(a);
+        return error_set(error, MT_E_MEMORY, name, "no memory for a model");
+    }
+    *out = g;
+    return MT_OK;
+}
+
 void gguf_close(gguf *g) {
     if (!g) return;
     for (uint32_t i = 0; i < g->part_count && !g->borrowed; i++) file_map_close(&g->parts[i].file);

@@ -80,10 +80,13 @@ mt_status gguf_open(gguf **out, const char *path, mt_error *error);
 /* The same from memory, which must outlive *out; `name` stands in messages. Tensors are as aligned as `data` is. Parts
  * of split models are MT_E_UNSUPPORTED. */
 mt_status gguf_open_memory(gguf **out, const void *data, size_t size, const char *name, mt_error *error);
+/* A model that never was a file: keys and tensors as given, names unique. All that they point to must outlive *out. */
+mt_status gguf_make(gguf **out, const char *name, const gguf_entry *entries, size_t entry_count,
+                    const gguf_tensor *tensors, size_t tensor_count, mt_error *error);
 void gguf_close(gguf *g); /* NULL is allowed */
 
-const char *gguf_name(const gguf *g); /* the path or name it was opened with */
-uint32_t gguf_version(const gguf *g);
+const char *gguf_name(const gguf *g);    /* the path or name it was opened with */
+uint32_t gguf_version(const gguf *g);    /* 0: gguf_make made it */
 uint32_t gguf_part_count(const gguf *g); /* files; 1 for a model that is not split */
 
 /* All key-values, of a split model those of its first part, and all tensors, in the order of the file. */

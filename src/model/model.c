@@ -7,7 +7,7 @@
 
 #include "llm/tokenizer.h"
 
-static const model_architecture *const architectures[] = {&model_llama};
+static const model_architecture *const architectures[] = {&model_llama, &model_qwen3};
 
 /* ---- hyperparameters ---- */
 
@@ -43,6 +43,21 @@ mt_status model_get_string(const mt_model *m, const char *name, bool required, g
 
 static const char *copy_string(arena *a, gguf_string s) { return arena_string(a, s.data, s.length); }
 
+/* The elements of all tensors, and their bytes as stored. */
+static double count_parameters(const gguf *f, size_t *bytes) {
+    double total = 0;
+    size_t count;
+    const gguf_tensor *tensors = gguf_tensors(f, &count);
+    *bytes = 0;
+    for (size_t i = 0; i < count; i++) {
+        double elements = 1;
+        for (int d = 0; d < tensors[i].rank; d++) elements *= (double)tensors[i].extent[d];
+        total += elements;
+        *bytes += tensors[i].bytes;
+    }
+    return total;
+}
+
 struct open_call {
     mt_model *m;
     mt_error *error;
@@ -61,38 +76,33 @@ static void open_body(void *context) {
             m->architecture = architectures[i];
     if (!m->architecture) {
         c->status = error_set(c->error, MT_E_UNSUPPORTED, gguf_name(m->file),
-                              "architecture '%.*s' has no code yet; this version runs 'llama'",
+                              "architecture '%.*s' has no code yet; this version runs 'llama' and 'qwen3'",
                               (int)min_i64((int64_t)architecture.length, 64), architecture.data);
         return;
     }
     if ((c->status = gguf_get_string(m->file, "general.name", &name, &found, c->error)) != MT_OK) return;
     m->info.architecture = m->architecture->name;
     m->info.name = copy_string(m->memory, name);
-    size_t count;
-    const gguf_tensor *tensors = gguf_tensors(m->file, &count);
-    for (size_t i = 0; i < count; i++) {
-        double elements = 1;
-        for (int d = 0; d < tensors[i].rank; d++) elements *= (double)tensors[i].extent[d];
-        m->info.parameters += elements;
-        m->info.weight_bytes += tensors[i].bytes;
-    }
+    m->info.parameters = count_parameters(m->file, &m->info.weight_bytes);
     c->status = m->architecture->open(m, c->error);
 }
 
-mt_status mt_model_open(mt_model **out, const char *path, mt_error *error) {
+mt_status model_open(mt_model **out, gguf *file, synthetic *weights, mt_error *error) {
     *out = NULL;
     arena *memory = arena_new();
     mt_model *m = memory ? ARENA_NEW(memory, mt_model) : NULL;
     model_tokenizer *tokenizer = m ? ARENA_NEW(memory, model_tokenizer) : NULL;
     if (!tokenizer || pthread_mutex_init(&tokenizer->lock, NULL)) {
+        error_set(error, MT_E_MEMORY, gguf_name(file), "no memory for a model");
         arena_free(memory);
-        return error_set(error, MT_E_MEMORY, path, "no memory for a model");
+        gguf_close(file);
+        synthetic_free(weights);
+        return MT_E_MEMORY;
     }
-    m->memory = memory;
-    m->tokenizer = tokenizer;
-    struct open_call call = {m, error, gguf_open(&m->file, path, error)};
-    if (call.status == MT_OK && !arena_protect(memory, open_body, &call))
-        call.status = error_set(error, MT_E_MEMORY, path, "no memory for a model");
+    *m = (mt_model){.memory = memory, .file = file, .weights = weights, .tokenizer = tokenizer};
+    struct open_call call = {m, error, MT_OK};
+    if (!arena_protect(memory, open_body, &call))
+        call.status = error_set(error, MT_E_MEMORY, gguf_name(file), "no memory for a model");
     if (call.status == MT_OK)
         *out = m;
     else
@@ -100,11 +110,19 @@ mt_status mt_model_open(mt_model **out, const char *path, mt_error *error) {
     return call.status;
 }
 
+mt_status mt_model_open(mt_model **out, const char *path, mt_error *error) {
+    gguf *file;
+    *out = NULL;
+    const mt_status status = gguf_open(&file, path, error);
+    return status == MT_OK ? model_open(out, file, NULL, error) : status;
+}
+
 void mt_model_close(mt_model *m) {
     if (!m) return;
     tokenizer_free(m->tokenizer->made);
     pthread_mutex_destroy(&m->tokenizer->lock);
     gguf_close(m->file);
+    synthetic_free(m->weights);
     arena_free(m->memory);
 }
 
@@ -149,6 +167,8 @@ mt_status mt_model_graph(const mt_model *m, const mt_step *step, mt_graph **out,
     if (step->context < step->rows)
         return error_set(error, MT_E_ARGUMENT, NULL, "a context of %d positions has no room for %d rows", step->context,
                          step->rows);
+    if (step->sampling && step->rows != 1)
+        return error_set(error, MT_E_ARGUMENT, NULL, "a step that samples takes one row, not %d", step->rows);
     mt_graph *g;
     mt_status status = mt_graph_create(&g, error);
     if (status != MT_OK) return status;
@@ -224,27 +244,47 @@ static void print_value(const gguf_value *v, text *out) {
     }
 }
 
-char *mt_model_text(const mt_model *m) {
-    text out = {0};
+static void print_file(const gguf *f, text *out) {
     size_t count;
-    const gguf_entry *entries = gguf_entries(m->file, &count);
-    text_printf(&out, "GGUF version %u, %u file%s\n", gguf_version(m->file), gguf_part_count(m->file),
-                gguf_part_count(m->file) == 1 ? "" : "s");
+    const gguf_entry *entries = gguf_entries(f, &count);
+    if (!gguf_version(f))
+        text_string(out, "random weights\n");
+    else
+        text_printf(out, "GGUF version %u, %u file%s\n", gguf_version(f), gguf_part_count(f),
+                    gguf_part_count(f) == 1 ? "" : "s");
     for (size_t i = 0; i < count; i++) {
-        text_printf(&out, "%s = ", entries[i].key);
-        print_value(&entries[i].value, &out);
-        text_string(&out, "\n");
+        text_printf(out, "%s = ", entries[i].key);
+        print_value(&entries[i].value, out);
+        text_string(out, "\n");
     }
-    const gguf_tensor *tensors = gguf_tensors(m->file, &count);
-    text_printf(&out, "%zu tensors, %.1f million parameters, %zu bytes\n", count, m->info.parameters / 1e6,
-                m->info.weight_bytes);
+    const gguf_tensor *tensors = gguf_tensors(f, &count);
+    size_t bytes;
+    const double parameters = count_parameters(f, &bytes);
+    text_printf(out, "%zu tensors, %.1f million parameters, %zu bytes\n", count, parameters / 1e6, bytes);
     for (size_t i = 0; i < count; i++) {
         char extents[128];
         describe(tensors[i].rank, tensors[i].extent, extents);
-        text_printf(&out, "%-32s %-6s [%s]\n", tensors[i].name, tensors[i].format->name, extents);
+        text_printf(out, "%-32s %-6s [%s]\n", tensors[i].name, tensors[i].format->name, extents);
     }
-    if (out.failed) text_free(&out);
+    if (out->failed) text_free(out);
+}
+
+char *mt_model_text(const mt_model *m) {
+    text out = {0};
+    print_file(m->file, &out);
     return out.data;
+}
+
+mt_status mt_model_describe(const char *path, char **out, mt_error *error) {
+    gguf *file;
+    text shown = {0};
+    *out = NULL;
+    const mt_status status = gguf_open(&file, path, error);
+    if (status != MT_OK) return status;
+    print_file(file, &shown);
+    gguf_close(file);
+    *out = shown.data;
+    return *out ? MT_OK : error_set(error, MT_E_MEMORY, path, "no memory for a model's description");
 }
 
 /* ---- text of the model ---- */
@@ -324,6 +364,10 @@ static void tokenizer_body(void *context) {
 
 mt_status mt_model_tokenizer(const mt_model *m, mt_tokenizer **out, mt_error *error) {
     struct tokenizer_call call = {.m = m, .error = error, .status = MT_OK};
+    *out = NULL;
+    if (m->weights)
+        return error_set(error, MT_E_ARGUMENT, gguf_name(m->file),
+                         "a synthetic model has no tokenizer: give it token ids");
     pthread_mutex_lock(&m->tokenizer->lock);
     if (!m->tokenizer->made) {
         call.memory = arena_new();

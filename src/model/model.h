@@ -6,6 +6,7 @@
 #include <pthread.h>
 
 #include "model/gguf.h"
+#include "model/synthetic.h"
 #include "monotile/model.h"
 
 typedef struct model_architecture {
@@ -15,7 +16,7 @@ typedef struct model_architecture {
     mt_status (*graph)(const mt_model *m, const mt_step *step, mt_graph *g, mt_error *error);
 } model_architecture;
 
-extern const model_architecture model_llama;
+extern const model_architecture model_llama, model_qwen3;
 
 typedef struct model_derived { /* a tensor made at load: it is bound by name like the file's */
     const char *name;
@@ -31,6 +32,7 @@ typedef struct model_tokenizer { /* made when it is first asked for */
 struct mt_model {
     arena *memory;
     gguf *file;
+    synthetic *weights; /* of a model that never was a file; otherwise NULL */
     const model_architecture *architecture;
     mt_model_info info;
     double norm_epsilon;
@@ -39,6 +41,9 @@ struct mt_model {
     size_t derived_count, derived_capacity;
     model_tokenizer *tokenizer;
 };
+
+/* Opens a model behind its file. Takes over both, also when it fails. */
+mt_status model_open(mt_model **out, gguf *file, synthetic *weights, mt_error *error);
 
 /* A hyperparameter "<architecture>.<name>". *out keeps its value when the key is absent and `required` is false. */
 mt_status model_get_i64(const mt_model *m, const char *name, bool required, int64_t *out, mt_error *error);
@@ -49,6 +54,9 @@ mt_status model_get_string(const mt_model *m, const char *name, bool required, g
  * then -1: pass `optional`. */
 mt_status model_weight(const mt_model *m, mt_graph *g, const char *name, bool optional, int rank, const int64_t *extent,
                        mt_tensor *out, mt_error *error);
+/* sample.c: appends the choice of the next token to a step, as mt_model_graph says. */
+mt_status model_sample(mt_graph *g, const mt_step *step, int64_t vocab, mt_tensor logits, mt_live pos, mt_tensor token,
+                       mt_error *error);
 mt_status model_check_tensor(const mt_model *m, const char *name, bool optional, int rank, const int64_t *extent,
                              mt_error *error);
 

@@ -12,13 +12,6 @@ static mt_status out_of_memory(mt_error *error) {
     return error_set(error, MT_E_MEMORY, NULL, "no memory to bind a program");
 }
 
-/* A format that `file` declares, or one that every file knows. */
-static const tile_format *find_format(const tile_file *file, const char *name) {
-    for (size_t i = 0; i < tile_file_format_count(file); i++)
-        if (!strcmp(tile_file_format(file, i)->name, name)) return tile_file_format(file, i);
-    return tile_format_find(name);
-}
-
 static mt_status bind_op(const mt_program *p, arena *a, const tile_file *file, const program_op *o, const tile_op **out,
                          mt_error *error) {
     const char *name = program_string(p, o->name);
@@ -30,7 +23,7 @@ static mt_status bind_op(const mt_program *p, arena *a, const tile_file *file, c
         const program_constant *c = &p->constants[o->constant + k];
         constants[k] = (tile_constant){.name = program_string(p, c->name), .value = c->value};
         if (!c->type) continue;
-        constants[k].type = find_format(file, program_string(p, c->type));
+        constants[k].type = tile_file_find_format(file, program_string(p, c->type));
         if (!constants[k].type)
             return error_set(error, MT_E_FORMAT, name, "op '%s': there is no type '%s'", name,
                              program_string(p, c->type));
@@ -84,7 +77,7 @@ static mt_status bind_format(const mt_program *p, arena *a, const program_tensor
     tile_file *file;
     mt_status status = tile_parse(&file, name, source, strlen(source), NULL, error);
     if (status != MT_OK) return status;
-    const tile_format *found = find_format(file, name);
+    const tile_format *found = tile_file_find_format(file, name);
     tile_format *copy = ARENA_NEW(a, tile_format);
     tile_format_body *body = ARENA_NEW(a, tile_format_body);
     if (!copy || !body)
@@ -98,10 +91,6 @@ static mt_status bind_format(const mt_program *p, arena *a, const program_tensor
     }
     tile_file_free(file);
     return status;
-}
-
-static bool same_format(const tile_format *a, const tile_format *b) {
-    return !strcmp(a->name, b->name) && !a->body == !b->body && (!a->body || !strcmp(a->body->text, b->body->text));
 }
 
 static mt_status check_tensor(const mt_program *p, const program_tensor *t, const tile_format *f, mt_error *error) {
@@ -199,7 +188,7 @@ mt_status program_bind_instance(const mt_program *p, const program_binding *b, c
         if (param->kind > TILE_INOUT) continue;
         const uint32_t tensor = p->operands[n->tensor[param->ordinal]].tensor;
         const program_tensor *t = &p->tensors[tensor];
-        if (!same_format(param->type, b->formats[tensor]))
+        if (!tile_format_same(param->type, b->formats[tensor]))
             return error_set(error, MT_E_FORMAT, op->name, "'%s' of '%s' is %s, but tensor '%s' is %s", param->name,
                              op->name, param->type->name, program_string(p, t->name), b->formats[tensor]->name);
         if (param->kind != TILE_IN && (t->role == MT_INPUT || t->role == MT_WEIGHT))

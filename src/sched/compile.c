@@ -34,6 +34,11 @@ mt_status mt_compile(const mt_graph *g, const mt_target *target, mt_program **ou
     status = dump(t, copy, "before", error);
     if (status == MT_OK && !t->no_fusion) status = graph_fuse(copy, error);
     if (status == MT_OK && !t->no_fusion) status = dump(t, copy, "fuse", error);
+    const bool split = !t->no_fusion && for_passes.costs->splits;
+    if (status == MT_OK && split) status = graph_split(copy, &for_passes, error);
+    if (status == MT_OK && split) status = dump(t, copy, "split", error);
+    if (status == MT_OK && split) status = graph_fuse(copy, error);
+    if (status == MT_OK && split) status = dump(t, copy, "fuse-split", error);
     if (status == MT_OK) status = graph_choose(copy, &for_passes, error);
     if (status == MT_OK) status = dump(t, copy, "choose", error);
     if (status == MT_OK) status = graph_lower(copy, error);

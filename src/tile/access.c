@@ -12,6 +12,9 @@
  * others add); a loop that cannot run is left out. A variable that is assigned again in a branch or a loop that may or
  * may not run can have both values; one that changes in a loop can have any from the loop's beginning on.
  *
+ * The bytes of a tensor are those of its box, or of all accesses one after another where these are fewer: rows that
+ * data chooses have the whole tensor as their box, and only so many of them are read.
+ *
  * tile_summarise is called for every instruction of a schedule, and so allocates nothing. */
 #include "tile/check.h"
 
@@ -30,6 +33,7 @@ typedef struct walk {
     const int64_t *index; /* of the grid; NULL for extents and counts */
     tile_summary *out;
     const tile_param *params[2 * TILE_PARAMS];   /* of out's boxes */
+    int64_t bits[2 * TILE_PARAMS];               /* of all accesses to each box */
     int reads[TILE_PARAMS], writes[TILE_PARAMS]; /* by tensor ordinal: its box in out, or -1 */
     int64_t times;                               /* how often the statement at hand runs, at most */
     int level;                                   /* loops and undecided branches around it */
@@ -69,6 +73,7 @@ static range hull(const tile_instance *i, range a, range b) {
 static range range_of_type(const tile_format *t) {
     const int bits = t->scalar.bits;
     if (t->scalar.kind == TILE_BOOL) return (range){0, 1, -1};
+    if (t->scalar.kind == TILE_UINT && bits == 64) return (range){0, INT64_MAX, -1}; /* as it is cast to i64 */
     if (t->scalar.kind == TILE_FLOAT || bits == 64) return everything;
     if (t->scalar.kind == TILE_UINT) return (range){0, ((int64_t)1 << bits) - 1, -1};
     return (range){-((int64_t)1 << (bits - 1)), ((int64_t)1 << (bits - 1)) - 1, -1};
@@ -78,6 +83,13 @@ static range range_of_type(const tile_format *t) {
 static range fit(const tile_instance *i, range r, const tile_format *t) {
     const range all = range_of_type(t), value = absolute(i, r);
     return value.low < all.low || value.high > all.high || is_everything(value) ? all : r;
+}
+
+/* r cast to type t: casts saturate. */
+static range saturated(const tile_instance *i, range r, const tile_format *t) {
+    const range all = range_of_type(t), value = absolute(i, r);
+    if (value.low >= all.low && value.high <= all.high) return r;
+    return (range){max_i64(min_i64(value.low, all.high), all.low), max_i64(min_i64(value.high, all.high), all.low), -1};
 }
 
 /* The range of an operation that is monotone in each operand over the whole of the other's range. */
@@ -245,11 +257,8 @@ static range evaluate(const walk *w, const tile_node *n) {
         if (is_exact(condition)) return evaluate(w, condition.low ? n->b : n->c);
         return hull(i, evaluate(w, n->b), evaluate(w, n->c));
     }
-    case TILE_CAST: {
-        if (is_float(n->a->type)) return all;
-        const range a = evaluate(w, n->a);
-        return n->type->scalar.kind == TILE_BOOL ? operate(i, TILE_NE, a, exactly(0), 64) : fit(i, a, n->type);
-    }
+    case TILE_CAST:
+        return is_float(n->a->type) ? all : saturated(i, evaluate(w, n->a), n->type);
     case TILE_REDUCE:
         if (n->op == TILE_ARGMAX) return (range){0, n->a->shape.extent[n->index] - 1, -1};
         return n->op == TILE_SUM ? all : evaluate(w, n->a);
@@ -268,6 +277,15 @@ static range evaluate(const walk *w, const tile_node *n) {
     default:
         return all;
     }
+}
+
+static int64_t multiply(int64_t a, int64_t b) { /* of numbers that are not negative */
+    int64_t out;
+    return __builtin_mul_overflow(a, b, &out) ? INT64_MAX : out;
+}
+
+static void saturating_add(int64_t *sum, int64_t more) {
+    if (__builtin_add_overflow(*sum, more, sum)) *sum = INT64_MAX;
 }
 
 /* ---- boxes ---- */
@@ -321,14 +339,35 @@ static tile_interval join(const tile_instance *i, tile_interval a, tile_interval
     return (tile_interval){min_i64(a.low, b.low), max_i64(a.high, b.high), a.offset_live};
 }
 
+/* The elements of [v.low, v.high) inside the tensor where the live values are at their maxima. */
+static int64_t length_of(const tile_instance *i, tile_interval v, int64_t extent) {
+    const int64_t offset = v.offset_live < 0 ? 0 : i->live[v.offset_live].most;
+    return max_i64(0, min_i64(v.high + offset, extent) - max_i64(v.low + offset, 0));
+}
+
+/* Storage bits of `length` elements of dimension d, on top of `bits` for all dimensions before. */
+static int64_t widen(int64_t bits, const tile_param *p, int d, int64_t length) {
+    return multiply(bits, d == p->rank - 1 ? ceil_div(length, p->type->block) * p->type->bits : length);
+}
+
+/* Storage bits of a box. */
+static int64_t box_bits(const tile_instance *i, const tile_box *box, const tile_param *p) {
+    int64_t bits = 1;
+    for (int d = 0; d < box->rank; d++)
+        bits = widen(bits, p, d, length_of(i, box->dim[d], i->tensor[box->tensor].extent[d]));
+    return bits;
+}
+
 /* Adds an access to the box of its tensor. */
 static void touch(walk *w, const tile_access *a, bool writes) {
     const tile_param *p = &w->op->params[a->param];
     const tile_operand *operand = &w->instance->tensor[p->ordinal];
     tile_interval dim[TILE_RANK];
+    int64_t bits = w->times;
     for (int d = 0; d < a->rank; d++) {
         dim[d] = touched(w, &a->item[d], p->extent[d], operand->extent[d]);
         if (dim[d].low >= dim[d].high) return;
+        bits = widen(bits, p, d, min_i64(a->item[d].size, length_of(w->instance, dim[d], operand->extent[d])));
     }
     int *known = writes ? &w->writes[p->ordinal] : &w->reads[p->ordinal];
     const bool fresh = *known < 0;
@@ -336,39 +375,20 @@ static void touch(walk *w, const tile_access *a, bool writes) {
     tile_box *box = &w->out->box[*known];
     if (fresh) {
         w->params[*known] = p;
+        w->bits[*known] = 0;
         box->tensor = p->ordinal;
         box->reads = !writes;
         box->writes = writes;
         box->rank = a->rank;
     }
+    saturating_add(&w->bits[*known], bits);
     for (int d = 0; d < a->rank; d++)
         box->dim[d] = fresh ? dim[d] : join(w->instance, box->dim[d], dim[d], operand->extent[d]);
 }
 
-/* Storage bytes of a box where the live values are at their maxima. */
-static int64_t box_bytes(const walk *w, const tile_box *box, const tile_param *p) {
-    const int64_t *extent = w->instance->tensor[box->tensor].extent;
-    int64_t bits = 1; /* a box is not larger than its tensor, whose bits fit */
-    for (int d = 0; d < box->rank; d++) {
-        tile_interval v = box->dim[d];
-        const int64_t offset = v.offset_live < 0 ? 0 : w->instance->live[v.offset_live].most;
-        const int64_t length = max_i64(0, min_i64(v.high + offset, extent[d]) - max_i64(v.low + offset, 0));
-        bits *= d == box->rank - 1 ? ceil_div(length, p->type->block) * p->type->bits : length;
-    }
-    return ceil_div(bits, 8);
-}
-
 /* ---- the walk ---- */
 
-static int64_t multiply(int64_t a, int64_t b) { /* of numbers that are not negative */
-    int64_t out;
-    return __builtin_mul_overflow(a, b, &out) ? INT64_MAX : out;
-}
-
-static void add_flops(walk *w, int64_t operations) {
-    if (__builtin_add_overflow(w->out->flops, multiply(w->times, operations), &w->out->flops))
-        w->out->flops = INT64_MAX;
-}
+static void add_flops(walk *w, int64_t operations) { saturating_add(&w->out->flops, multiply(w->times, operations)); }
 
 static void visit(walk *w, const tile_node *n);
 
@@ -491,7 +511,8 @@ void tile_summarise(const tile_instance *i, const int64_t index[TILE_AXES], tile
     walk_block(&w, op->body);
     for (int b = 0; b < out->box_count; b++) {
         const tile_box *box = &out->box[b];
-        *(box->writes ? &out->bytes_written : &out->bytes_read) += box_bytes(&w, box, w.params[b]);
+        const int64_t bits = min_i64(w.bits[b], box_bits(i, box, w.params[b]));
+        *(box->writes ? &out->bytes_written : &out->bytes_read) += ceil_div(bits, 8);
     }
 }
 
@@ -501,8 +522,14 @@ static bool depends_on_live(const tile_node *n) {
     return n && (n->kind == TILE_LIVE || depends_on_live(n->a) || depends_on_live(n->b) || depends_on_live(n->c));
 }
 
-/* The largest value of an extent or a count: false when it may not fit in 64 bits. */
-static bool most_of(const tile_instance *i, const tile_node *n, int64_t *out) {
+/* It uses a free extent that no operand says yet. */
+static bool is_open(const tile_instance *i, const tile_node *n) {
+    return n && ((n->kind == TILE_EXTENT && i->free_extent[n->index] < 0) || is_open(i, n->a) || is_open(i, n->b) ||
+                 is_open(i, n->c));
+}
+
+bool tile_instance_most(const tile_instance *i, const tile_node *n, int64_t *out) {
+    if (is_open(i, n)) return false;
     walk w;
     w.instance = i;
     w.op = i->op;
@@ -528,7 +555,7 @@ static mt_status check_extent(const tile_instance *i, const tile_param *p, int d
     const tile_node *n = p->extent[d];
     const bool room = depends_on_live(n);
     int64_t wanted = 0;
-    const bool known = most_of(i, n, &wanted);
+    const bool known = tile_instance_most(i, n, &wanted);
     if (known && (room ? wanted <= extent : wanted == extent)) return MT_OK;
     text why = {0};
     text_printf(&why, "its dimension %d must %s ", d, room ? "have room for" : "be");
@@ -592,7 +619,7 @@ int64_t tile_instance_grid(const tile_instance *i, int64_t count[TILE_AXES]) {
     for (int k = 0; k < TILE_AXES; k++) {
         count[k] = 1;
         if (k >= i->op->axis_total) continue;
-        fits &= most_of(i, i->op->axis_count[k], &count[k]);
+        fits &= tile_instance_most(i, i->op->axis_count[k], &count[k]);
         count[k] = max_i64(count[k], 0);
         empty |= count[k] == 0;
         product = multiply(product, count[k]);

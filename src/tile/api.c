@@ -6,7 +6,7 @@
 #include "monotile/tile.h"
 #include "tile/ast.h"
 
-enum { MOST_TEXT = 1 << 24 }; /* bytes of a .tile file */
+enum { MOST_TEXT = 1 << 20 }; /* bytes of a .tile file that are read; tile_parse takes no more */
 
 static const tile_file *as_file(const mt_tile *t) { return (const tile_file *)t; }
 
@@ -23,7 +23,6 @@ mt_status mt_tile_parse(mt_tile **out, const char *path, const char *source, siz
                         mt_error *error) {
     *out = NULL;
     if (diagnostics) *diagnostics = NULL;
-    if (length > MOST_TEXT) return error_set(error, MT_E_LIMIT, path, "the text has more than %d bytes", MOST_TEXT);
     tile_file *file = NULL;
     tile_diagnostics found = {0};
     const mt_status status = tile_parse(&file, path, source, length, &found, error);
@@ -118,7 +117,7 @@ mt_status mt_tile_check(const mt_tile *t, const char *name, const mt_constant *c
     tile_constant given[TILE_CONSTANTS];
     for (size_t i = 0; i < count; i++) {
         given[i] = (tile_constant){.name = constants[i].name, .value = constants[i].value};
-        if (constants[i].type && !(given[i].type = ast_find_format(as_file(t), constants[i].type)))
+        if (constants[i].type && !(given[i].type = tile_file_find_format(as_file(t), constants[i].type)))
             return error_set(error, MT_E_ARGUMENT, constants[i].name, "there is no type or format named '%s'",
                              constants[i].type);
     }

@@ -85,7 +85,7 @@ typedef struct ast_axis {
     struct ast_axis *next;
 } ast_axis;
 
-typedef struct ast_step { /* one line of `equals { ... }` */
+typedef struct ast_step { /* one line of `equals { ... }` or `splits { ... }` */
     tile_step step;       /* at most TILE_PARAMS names a side */
     ast_place place;
     struct ast_step *next;
@@ -98,7 +98,7 @@ typedef struct ast_tile {
     ast_constant *constants;
     ast_param *params;
     ast_axis *axes;
-    ast_step *steps; /* of `equals` */
+    ast_step *equals, *splits;
     ast_statement *body;
     const struct tile_file *source; /* whose text it stands in: tile_library joins the tiles of several files */
     struct ast_tile *next;
@@ -128,8 +128,6 @@ typedef struct ast_reporter {
 } ast_reporter;
 void ast_report(ast_reporter *r, ast_place at, const char *format, ...) PRINTF_LIKE(3, 4);
 
-/* A format by name, seen from file f: its own formats, the library's, scalar types. NULL when there is none. */
-const tile_format *ast_find_format(const tile_file *f, const char *name);
 /* A copy of a block format that outlives its file. Scalar types and library formats live forever: they are their own
  * copy. */
 const tile_format *ast_copy_format(arena *a, const tile_format *f);

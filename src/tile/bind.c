@@ -35,7 +35,9 @@ static void open_check(check *c, arena *memory, const tile_file *f, const ast_ti
 static const tile_format *type_default(const check *c, const ast_expr *e) {
     if (e->kind != AST_NAME) return NULL;
     const check_symbol *s = check_find(c, e->name);
-    return !s ? ast_find_format(c->file, e->name) : s->kind == SYMBOL_CONSTANT ? c->op->constants[s->index].type : NULL;
+    return !s                           ? tile_file_find_format(c->file, e->name)
+           : s->kind == SYMBOL_CONSTANT ? c->op->constants[s->index].type
+                                        : NULL;
 }
 
 /* Adds a constant, from `given` or by its default. Without either its value is INT64_MIN, and its uses are silent. */
@@ -80,9 +82,8 @@ static void run_query(void *context) {
         if (strcmp(k->name, q->tuned)) continue;
         for (const ast_expr *e = k->choices; e; e = e->next) {
             int64_t value;
-            if (!check_constant(c, e, "a choice", INT64_MIN + 1, INT64_MAX, &value)) continue;
-            if (q->count < q->room) q->choices[q->count] = value;
-            q->count++;
+            if (check_constant(c, e, "a choice", INT64_MIN + 1, INT64_MAX, &value) && q->count < q->room)
+                q->choices[q->count++] = value;
         }
     }
 }
@@ -114,7 +115,7 @@ int tile_signature(const tile_file *f, const char *name, tile_signature_param *o
         *s = (tile_signature_param){.name = p->name, .kind = p->kind};
         for (const ast_constant *k = tile->constants; k; k = k->next)
             if (!strcmp(k->name, p->type)) s->type_constant = k->name;
-        if (!s->type_constant) s->type = ast_find_format(f, p->type);
+        if (!s->type_constant) s->type = tile_file_find_format(f, p->type);
         for (const ast_expr *e = p->extents; e; e = e->next)
             s->extent_name[s->rank++] = e->kind == AST_NAME ? e->name : NULL;
     }
@@ -152,7 +153,7 @@ static void add_free_extents(check *c) {
     for (const ast_param *p = c->tile->params; p; p = p->next, param++) {
         int dimension = 0;
         for (const ast_expr *e = p->extents; e; e = e->next, dimension++) {
-            if (e->kind != AST_NAME || check_find(c, e->name) || ast_find_format(c->file, e->name)) continue;
+            if (e->kind != AST_NAME || check_find(c, e->name) || tile_file_find_format(c->file, e->name)) continue;
             if (op->extent_count == TILE_EXTENTS) {
                 REPORT(c, e->place, "a program has at most %d free extents", TILE_EXTENTS);
                 check_declare(c, e->place, e->name, SYMBOL_BROKEN, 0);

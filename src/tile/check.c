@@ -40,7 +40,7 @@ bool check_declare(check *c, ast_place at, const char *name, check_symbol_kind k
         REPORT(c, at, "%s is %s already; choose another name", name, check_symbol_text(c, &c->symbols[old]));
         return false;
     }
-    if (old < 0 && kind != SYMBOL_BROKEN && ast_find_format(c->file, name)) {
+    if (old < 0 && kind != SYMBOL_BROKEN && tile_file_find_format(c->file, name)) {
         REPORT(c, at, "%s is a type; choose another name", name);
         return false;
     }
@@ -77,7 +77,7 @@ const tile_format *check_type(check *c, ast_place at, const char *name) {
     const check_symbol *s = check_find(c, name);
     if (s && s->kind == SYMBOL_BROKEN) return NULL;
     if (s && s->kind == SYMBOL_CONSTANT && c->op->constants[s->index].type) return c->op->constants[s->index].type;
-    const tile_format *f = s ? NULL : check_own_format(c, ast_find_format(c->file, name));
+    const tile_format *f = s ? NULL : check_own_format(c, tile_file_find_format(c->file, name));
     if (s)
         REPORT(c, at, "%s is %s%s, not a type", name, check_symbol_text(c, s),
                s->kind == SYMBOL_CONSTANT ? " and an integer" : "");

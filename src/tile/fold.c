@@ -215,7 +215,7 @@ tile_node *check_fold_cast(check *c, const tile_node *n, const tile_format *type
     tile_node *out = constant(c, at, n->type);
     out->value = n->value;
     if (type->scalar.kind == TILE_BOOL && literal) {
-        out->value.i = n->type == &check_integer ? n->value.i != 0 : n->value.f != 0;
+        out->value.i = n->type == &check_integer ? n->value.i > 0 : n->value.f > 0.5; /* saturates to 0 or 1 */
     } else if (n->type == &check_number && is_integer(type)) { /* rounds and saturates as at run time */
         const int unused = 64 - type->bits;
         const uint64_t code = tile_scalar_encode(type->scalar, n->value.f) << unused;

@@ -51,9 +51,13 @@ const tile_format *tile_format_find(const char *name) {
     return scalar ? scalar : tile_library(&all, NULL) == MT_OK ? find_in(all, name) : NULL;
 }
 
-const tile_format *ast_find_format(const tile_file *f, const char *name) {
+const tile_format *tile_file_find_format(const tile_file *f, const char *name) {
     const tile_format *own = find_in(f, name);
     return own ? own : tile_format_find(name);
+}
+
+bool tile_format_same(const tile_format *a, const tile_format *b) {
+    return a == b || (a->body && b->body && !strcmp(a->name, b->name) && !strcmp(a->body->text, b->body->text));
 }
 
 size_t tile_file_count(const tile_file *f) {
@@ -74,14 +78,22 @@ const char *tile_file_doc(const tile_file *f, const char *name) {
     return "";
 }
 
-int tile_equals(const tile_file *f, const char *name, tile_step *out) {
+static int copy_steps(const ast_step *s, tile_step *out) {
     int count = 0;
-    for (const ast_tile *t = f->tiles; t; t = t->next) {
-        if (strcmp(t->name, name)) continue;
-        for (const ast_step *s = t->steps; s && count < TILE_STEPS; s = s->next) out[count++] = s->step;
-        break;
-    }
+    for (; s && count < TILE_STEPS; s = s->next) out[count++] = s->step;
     return count;
+}
+
+int tile_equals(const tile_file *f, const char *name, tile_step *out) {
+    for (const ast_tile *t = f->tiles; t; t = t->next)
+        if (!strcmp(t->name, name)) return copy_steps(t->equals, out);
+    return 0;
+}
+
+int tile_splits(const tile_file *f, const char *name, tile_step *out) {
+    for (const ast_tile *t = f->tiles; t; t = t->next)
+        if (!strcmp(t->name, name)) return copy_steps(t->splits, out);
+    return 0;
 }
 
 size_t tile_file_format_count(const tile_file *f) {

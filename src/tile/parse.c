@@ -333,7 +333,7 @@ static bool parse_names(parser *p, const char **names, int *count, const char *w
     return true;
 }
 
-/* One step of equals: a, b = program(x, y) */
+/* One step of equals or splits: a, b = program(x, y) */
 static bool parse_step(parser *p, header *h) {
     ast_step *s = ARENA_NEW(p->memory, ast_step);
     s->place = p->token.place;
@@ -349,7 +349,7 @@ static bool parse_step(parser *p, header *h) {
            parse_close(p, LEX_PAREN_END, " or ',' in the operands") && end_statement(p);
 }
 
-/* tune or equals: { elements that end like statements }. */
+/* tune, equals or splits: { elements that end like statements }. */
 static void parse_clause(parser *p, const char *word, bool (*element)(parser *, header *), header *h) {
     parse_advance(p);
     if (!parse_at(p, LEX_BRACE)) {
@@ -393,7 +393,7 @@ static void parse_tile(parser *p, ast_tile *tile) {
                 .constants = &tile->constants,
                 .params = &tile->params,
                 .axes = &tile->axes,
-                .steps = &tile->steps};
+                .steps = &tile->equals};
     tile->doc = parse_doc(p, &p->token);
     tile->begin = p->token.begin;
     tile->source = p->file;
@@ -417,11 +417,19 @@ static void parse_tile(parser *p, ast_tile *tile) {
         else
             sound = sound && parse_expect(p, LEX_PAREN, " and the grid's axes");
     }
-    while (parse_at(p, LEX_TUNE) || parse_at_word(p, "equals")) {
-        if (parse_at(p, LEX_TUNE))
+    ast_step **equals = &tile->equals, **splits = &tile->splits; /* where their next steps go */
+    while (parse_at(p, LEX_TUNE) || parse_at_word(p, "equals") || parse_at_word(p, "splits")) {
+        if (parse_at(p, LEX_TUNE)) {
             parse_clause(p, "tune", parse_choice, &h);
-        else
-            parse_clause(p, "equals", parse_step, &h);
+            continue;
+        }
+        const bool is_splits = parse_at_word(p, "splits");
+        ast_step ***end = is_splits ? &splits : &equals;
+        h.steps = *end;
+        h.step_count = 0;
+        for (const ast_step *s = is_splits ? tile->splits : tile->equals; s; s = s->next) h.step_count++;
+        parse_clause(p, is_splits ? "splits" : "equals", parse_step, &h);
+        *end = h.steps;
     }
     if (sound && !parse_at(p, LEX_BRACE)) parse_unexpected(p, "'{' and the program's statements");
     while (!parse_at(p, LEX_BRACE) && !at_declaration(p)) parse_advance(p);

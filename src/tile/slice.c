@@ -83,8 +83,8 @@ static bool tensor_item(check *c, const sliced *s, int d, const ast_item *item, 
         return true;
     }
     if (start->shape.rank) {
-        REPORT(c, item->place, "an index must be a scalar or an i32 tile of one dimension, not %s%s", start->type->name,
-               check_shape_text(c, &start->shape));
+        REPORT(c, item->place, "an index must be a scalar or an i32 or i64 tile of one dimension, not %s%s",
+               start->type->name, check_shape_text(c, &start->shape));
         return false;
     }
     start = check_to_index(c, item->start->place, start, "an index");

@@ -1,7 +1,6 @@
 /* The tile language: what its front end (parse, check, bind) gives to everything that reads a tile program.
  *
- *   text ── tile_parse ──► tile_file ── tile_bind (constants) ──► tile_op ──► access summary, emit C, (roles, emit
- * CUDA)
+ *   text ── tile_parse ──► tile_file ── tile_bind (constants) ──► tile_op ──► access summary, emit C, roles, emit CUDA
  *
  * A tile_op is a typed tree with constants folded in. Every tile has a constant shape. Operands of one elementwise node
  * have one type (casts are explicit nodes) and are broadcast numpy-wise: aligned at the right, extents of 1 stretch.
@@ -22,16 +21,18 @@ typedef struct tile_shape {
 int64_t tile_shape_count(const tile_shape *s);
 
 /* Operators: name in text, arity. One table for parser, printer and emitters. */
+/* clang-format off */
 #define TILE_OPERATORS(X)                                                                                              \
-    X(NEG, "-", 1)                                                                                                     \
-    X(NOT, "not", 1) X(ABS, "abs", 1) X(EXP, "exp", 1) X(EXP2, "exp2", 1) X(LOG, "log", 1) X(LOG2, "log2", 1)          \
-        X(SIN, "sin", 1) X(COS, "cos", 1) X(TANH, "tanh", 1) X(SQRT, "sqrt", 1) X(RSQRT, "rsqrt", 1)                   \
-            X(FLOOR, "floor", 1) X(CEIL, "ceil", 1) X(ROUND, "round", 1) X(ADD, "+", 2) X(SUB, "-", 2) X(MUL, "*", 2)  \
-                X(DIV, "/", 2) X(MOD, "%", 2) X(CEIL_DIV, "ceil_div", 2) X(MIN, "min", 2) X(MAX, "max", 2)             \
-                    X(AND, "and", 2) X(OR, "or", 2) X(BIT_AND, "&", 2) X(BIT_OR, "|", 2) X(BIT_XOR, "^", 2)            \
-                        X(SHL, "<<", 2) X(SHR, ">>", 2) X(EQ, "==", 2) X(NE, "!=", 2) X(LT, "<", 2) X(LE, "<=", 2)     \
-                            X(GT, ">", 2) X(GE, ">=", 2) X(SUM, "sum", 1) X(REDUCE_MAX, "max", 1)                      \
-                                X(REDUCE_MIN, "min", 1) X(ARGMAX, "argmax", 1)
+    X(NEG, "-", 1) X(NOT, "not", 1)                                                                                    \
+    X(ABS, "abs", 1) X(EXP, "exp", 1) X(EXP2, "exp2", 1) X(LOG, "log", 1) X(LOG2, "log2", 1) X(SIN, "sin", 1)          \
+    X(COS, "cos", 1) X(TANH, "tanh", 1) X(SQRT, "sqrt", 1) X(RSQRT, "rsqrt", 1)                                        \
+    X(FLOOR, "floor", 1) X(CEIL, "ceil", 1) X(ROUND, "round", 1) X(BITS, "bits", 1)                                    \
+    X(ADD, "+", 2) X(SUB, "-", 2) X(MUL, "*", 2) X(DIV, "/", 2) X(MOD, "%", 2) X(CEIL_DIV, "ceil_div", 2)              \
+    X(MIN, "min", 2) X(MAX, "max", 2) X(AND, "and", 2) X(OR, "or", 2)                                                  \
+    X(BIT_AND, "&", 2) X(BIT_OR, "|", 2) X(BIT_XOR, "^", 2) X(SHL, "<<", 2) X(SHR, ">>", 2)                            \
+    X(EQ, "==", 2) X(NE, "!=", 2) X(LT, "<", 2) X(LE, "<=", 2) X(GT, ">", 2) X(GE, ">=", 2)                            \
+    X(SUM, "sum", 1) X(REDUCE_MAX, "max", 1) X(REDUCE_MIN, "min", 1) X(ARGMAX, "argmax", 1)
+/* clang-format on */
 
 typedef enum tile_operator {
 #define X(name, text, arity) TILE_##name,
@@ -77,8 +78,8 @@ typedef struct tile_item {
     tile_item_kind kind;
     struct tile_node *start; /* `:` is a RANGE with start 0 and the whole extent */
     int64_t size;            /* RANGE, GATHER: elements; POINT: 1 */
-    struct tile_node
-        *limit; /* RANGE: a scalar; elements at it and beyond are out of range. NULL: only the extent limits */
+    /* RANGE: a scalar; elements at it and beyond are out of range. NULL: only the extent limits */
+    struct tile_node *limit;
 } tile_item;
 
 typedef struct tile_access {
@@ -200,6 +201,10 @@ const char *tile_file_name(const tile_file *f, size_t i);        /* the i-th one
 const char *tile_file_doc(const tile_file *f, const char *name); /* the comment above it, "" when none */
 size_t tile_file_format_count(const tile_file *f);
 const tile_format *tile_file_format(const tile_file *f, size_t i);
+/* What a type's name means in a file: a format of its own, or what it means everywhere (tile_format_find). */
+const tile_format *tile_file_find_format(const tile_file *f, const char *name);
+/* Two formats are the same when they have one name and one declaration, wherever they were read. */
+bool tile_format_same(const tile_format *a, const tile_format *b);
 
 /* A parameter of the generic program, before binding: enough to match operands with. */
 typedef struct tile_signature_param {
@@ -215,7 +220,7 @@ int tile_signature(const tile_file *f, const char *name, tile_signature_param *o
 /* The constants of the generic program with their defaults in order (type NULL and value INT64_MIN where none);
  * returns their number or -1. */
 int tile_constants(const tile_file *f, const char *name, tile_constant *out);
-/* A constant's tune choices; returns their number (0 when it has none), at most `room` are written. */
+/* A constant's tune choices, the first `room` of them; returns how many were written (0 when it has none), or -1. */
 int tile_tune(const tile_file *f, const char *name, const char *constant, int64_t *out, int room);
 
 /* What a fused program stands for: `equals { t = rmsnorm(x, g, eps); y = linear(t, w) }`. Each step applies a program
@@ -230,6 +235,9 @@ typedef struct tile_step {
 enum { TILE_STEPS = 8 };
 /* Fills at most TILE_STEPS steps; returns their number, 0 for a program without `equals`. */
 int tile_equals(const tile_file *f, const char *name, tile_step *out);
+/* The same the other way round: `splits { ... }` names a composition that computes what this program does in more and
+ * smaller instructions, for machines with more processors than this program has instructions. */
+int tile_splits(const tile_file *f, const char *name, tile_step *out);
 
 /* Binds constants (by name; the others take their defaults) and checks the whole program: types, shapes, slices,
  * stores. The op lives in `a`; the file may be freed afterwards. Errors: MT_E_ARGUMENT (no such program or constant,
@@ -265,6 +273,10 @@ typedef struct tile_instance {
  * multiples) and fills free_extent. MT_E_ARGUMENT names the operand and the extents. */
 mt_status tile_instance_check(tile_instance *i, mt_error *error);
 
+/* The largest value that an extent or a count can have. False when it does not fit in 64 bits, or uses a free extent
+ * that no operand says yet (free_extent is -1). */
+bool tile_instance_most(const tile_instance *i, const tile_node *n, int64_t *out);
+
 /* Grid points along each axis, at the live values' maxima; returns their product, or -1 when it exceeds 2^31 - 1. */
 int64_t tile_instance_grid(const tile_instance *i, int64_t count[TILE_AXES]);
 
@@ -284,8 +296,10 @@ typedef struct tile_box {
 
 typedef struct tile_summary {
     int box_count;
-    tile_box box[2 * TILE_PARAMS];     /* at most one read and one write box per tensor: the hull of all accesses */
-    int64_t bytes_read, bytes_written; /* of the boxes, clipped, in storage bytes */
+    tile_box box[2 * TILE_PARAMS]; /* at most one read and one write box per tensor: the hull of all accesses */
+    /* In storage bytes, at live maxima: of the boxes, or of all accesses one by one where these are fewer: rows that
+     * data chooses have the whole tensor as their box. */
+    int64_t bytes_read, bytes_written;
     int64_t flops; /* 2 m n k of every dot, 1 per element of other float operations, at live maxima */
 } tile_summary;
 /* The summary of one grid point. Indices that come from data give the whole dimension. */
@@ -293,8 +307,7 @@ void tile_summarise(const tile_instance *i, const int64_t index[TILE_AXES], tile
 /* Makes an interval absolute by widening it with the live value's range and clipping it to [0, extent). */
 tile_interval tile_interval_absolute(const tile_instance *i, tile_interval v, int64_t extent);
 
-/* ---- ranges (range.c) ---------------------------------------------------------------------------------------------
- */
+/* ---- ranges (range.c) ------------------------------------------------------------------------------------------- */
 
 /* The range [low, high] of `op` on integers in a[0]..a[1] and b[0]..b[1], each within +-2^60. False: none is known. */
 bool tile_operate_range(tile_operator op, const int64_t a[2], const int64_t b[2], int64_t *low, int64_t *high);

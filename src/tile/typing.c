@@ -248,6 +248,21 @@ static tile_node *elementwise(check *c, const ast_expr *e, tile_operator op) {
     return check_operator(c, e->place, op, a, NULL);
 }
 
+/* The bits of an f32 as a u32, or the other way round. */
+static tile_node *bits(check *c, const ast_expr *e, tile_operator op) {
+    tile_node *a = check_settle(c, check_open(c, e->arguments));
+    if (!a) return NULL;
+    const bool number = a->type == c->f32;
+    if (!number && (a->type->scalar.kind != TILE_UINT || a->type->scalar.bits != 32 || tile_format_is_block(a->type))) {
+        REPORT(c, e->place, "bits works on f32 and u32, not on %s; cast it, as in bits(f32(x))", a->type->name);
+        return NULL;
+    }
+    tile_node *n = check_node(c, e->place, TILE_ELEMENTWISE, number ? tile_format_scalar("u32", 3) : c->f32, &a->shape);
+    n->op = op;
+    n->a = a;
+    return n;
+}
+
 /* ceil(a / b) of integers is an operation of its own: a / b would have rounded down already. */
 static tile_node *ceiling(check *c, const ast_expr *e, tile_operator op) {
     const ast_expr *quotient = e->arguments;
@@ -434,6 +449,7 @@ static const struct function {
     {"floor", elementwise, TILE_FLOOR, 1, 1, false},
     {"round", elementwise, TILE_ROUND, 1, 1, false},
     {"ceil", ceiling, TILE_CEIL, 1, 1, false},
+    {"bits", bits, TILE_BITS, 1, 1, false},
     {"min", extreme, TILE_MIN, 1, 2, true},
     {"max", extreme, TILE_MAX, 1, 2, true},
     {"where", choose, TILE_OPERATOR_COUNT, 3, 3, false},
@@ -465,7 +481,7 @@ static tile_node *call(check *c, const ast_expr *e) {
         if (!strcmp(functions[i].name, e->name)) f = &functions[i];
     if (!f) {
         const check_symbol *s = check_find(c, e->name);
-        if (!s && !ast_find_format(c->file, e->name)) {
+        if (!s && !tile_file_find_format(c->file, e->name)) {
             REPORT(c, e->place, "there is no function or type %s", e->name);
             return NULL;
         }
@@ -505,7 +521,7 @@ static tile_node *param(check *c, const ast_expr *e, int index) {
 static tile_node *name(check *c, const ast_expr *e) {
     const check_symbol *s = check_find(c, e->name);
     if (!s || (s->kind == SYMBOL_CONSTANT && c->op->constants[s->index].type)) {
-        if (s || ast_find_format(c->file, e->name)) {
+        if (s || tile_file_find_format(c->file, e->name)) {
             REPORT(c, e->place, "%s is a type; a value is expected here", e->name);
         } else {
             REPORT(c, e->place, "%s is not known", e->name);

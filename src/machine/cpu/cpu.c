@@ -215,7 +215,7 @@ static void session_destroy(mt_session *base) {
     unmap_memory(&s->slots);
     cpu_unload(s->handles, s->program->ops_count);
     free(s->barriers);
-    free(s->node_ns);
+    free(s->trace);
     arena_free(s->memory);
     free(s);
 }
@@ -305,8 +305,8 @@ static mt_status session_run(mt_session *base, mt_error *error) {
     }
     if (s->stale_lives) refresh_lives(s);
     pthread_mutex_lock(&s->machine->turn);
-    if (s->profiling)
-        memset(s->node_ns, 0, (size_t)s->machine->worker_count * s->program->nodes_count * sizeof *s->node_ns);
+    if (s->trace) memset(s->trace, 0, s->program->instructions_count * sizeof *s->trace);
+    s->trace_begin = clock_ns();
     const mt_status status = cpu_run(s, error);
     pthread_mutex_unlock(&s->machine->turn);
     return status;
@@ -316,26 +316,29 @@ static void session_timeout(mt_session *base, double seconds) {
     ((cpu_session *)base)->timeout_ns = seconds > 0 ? (uint64_t)(seconds < 1e9 ? seconds * 1e9 : 1e18) : 0;
 }
 
-static mt_status session_profile(mt_session *base, int enable, mt_error *error) {
+static mt_status session_trace(mt_session *base, bool enable, mt_error *error) {
     cpu_session *s = (cpu_session *)base;
-    if (enable && !s->node_ns)
-        s->node_ns = calloc((size_t)s->machine->worker_count * s->program->nodes_count + 1, sizeof *s->node_ns);
-    if (enable && !s->node_ns) return error_set(error, MT_E_MEMORY, NULL, "no memory for a profile");
-    s->profiling = enable != 0;
-    return MT_OK;
+    free(s->trace);
+    s->trace = enable ? calloc(s->program->instructions_count, sizeof *s->trace) : NULL;
+    return enable && !s->trace ? error_set(error, MT_E_MEMORY, NULL, "no memory for a trace") : MT_OK;
 }
 
-static size_t session_node_times(const mt_session *base, mt_node_time *out, size_t room) {
+static mt_status session_trace_read(const mt_session *base, mt_trace_record **out, size_t *count, mt_error *error) {
     const cpu_session *s = (const cpu_session *)base;
-    const mt_program *p = s->program;
-    for (size_t k = 0; k < p->nodes_count && k < room; k++) {
-        uint64_t ns = 0;
-        for (int w = 0; w < s->machine->worker_count && s->node_ns; w++)
-            ns += s->node_ns[(size_t)w * p->nodes_count + k];
-        out[k] = (mt_node_time){program_string(p, p->nodes[k].name), program_string(p, p->ops[p->nodes[k].op].name),
-                                p->nodes[k].count, (double)ns * 1e-9};
+    mt_trace_record *records = calloc(s->program->instructions_count, sizeof *records);
+    if (!records) return error_set(error, MT_E_MEMORY, NULL, "no memory for a trace");
+    const int64_t begin = (int64_t)s->trace_begin;
+    for (size_t i = 0; i < s->program->instructions_count; i++) {
+        const mt_trace_record *r = &s->trace[i];
+        if (!r->arrived) continue; /* the last run stopped before it */
+        mt_trace_record *to = &records[(*count)++];
+        *to = *r;
+        to->received -= begin, to->ready -= begin, to->done -= begin, to->arrived -= begin;
+        to->fetched = to->received;
+        to->synced = to->done;
     }
-    return p->nodes_count;
+    *out = records;
+    return MT_OK;
 }
 
 const machine_kind machine_cpu = {
@@ -350,6 +353,6 @@ const machine_kind machine_cpu = {
     .live = session_live,
     .run = session_run,
     .timeout = session_timeout,
-    .profile = session_profile,
-    .node_times = session_node_times,
+    .trace = session_trace,
+    .trace_read = session_trace_read,
 };

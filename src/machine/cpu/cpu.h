@@ -94,8 +94,8 @@ typedef struct cpu_session {
     _Atomic bool stop;   /* a worker has given up; all leave */
     cpu_failure failure; /* written by the worker that sets stop, under machine->lock */
 
-    bool profiling;
-    uint64_t *node_ns; /* by worker, then node */
+    mt_trace_record *trace; /* by instruction; NULL: this session is not traced. Times are clock_ns's in it */
+    uint64_t trace_begin;   /* of the last run */
 } cpu_session;
 
 /* cpu_run.c: starts the workers, runs the session's program once, returns when all have left. machine->turn is held. */

@@ -116,23 +116,32 @@ static void wake_sleepers(cpu_machine *m, uint32_t barrier) {
 /* False: the run is being stopped. */
 static inline bool run_instruction(cpu_worker *w, cpu_session *s, uint32_t number) {
     const program_instruction *n = &s->program->instructions[number];
+    mt_trace_record *trace = s->trace ? &s->trace[number] : NULL;
+    if (trace)
+        *trace = (mt_trace_record){.instruction = number,
+                                   .processor = (uint32_t)w->number,
+                                   .received = (int64_t)clock_ns(),
+                                   .first_page = -1,
+                                   .load_begin = -1,
+                                   .load_end = -1};
     for (int k = 0; k < n->wait_count; k++) {
         const uint32_t count = atomic_load_explicit(&s->barriers[n->wait[k]].count, memory_order_acquire);
         if (!reached(count, n->target[k] * s->epoch) && !wait_slowly(w, s, number, n->wait[k], n->target[k]))
             return false;
     }
+    if (trace) trace->ready = (int64_t)clock_ns();
     if (n->opcode != PROGRAM_JOIN) {
         const cpu_node *node = &s->nodes[n->node];
-        const uint64_t begin = s->profiling ? clock_ns() : 0;
         node->code(node->tensors, node->args, node->lives, n->index, w->scratch);
-        if (s->profiling) s->node_ns[(size_t)w->number * s->program->nodes_count + n->node] += clock_ns() - begin;
     }
+    if (trace) trace->done = (int64_t)clock_ns();
     for (int k = 0; k < n->arrive_count; k++) {
         cpu_barrier *b = &s->barriers[n->arrive[k]];
         const uint32_t count = atomic_fetch_add(&b->count, 1) + 1;
         if (count == s->program->barriers[n->arrive[k]].arrivals * s->epoch && atomic_load(&b->sleepers))
             wake_sleepers(s->machine, n->arrive[k]);
     }
+    if (trace) trace->arrived = (int64_t)clock_ns();
     return true;
 }
 

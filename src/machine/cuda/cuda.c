@@ -7,6 +7,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 
 /* ---- the machine ---- */
 
@@ -227,26 +228,11 @@ static mt_status refresh(cuda_session *s, mt_error *error) {
         const mt_status status = own_memory(s, i, error);
         if (status != MT_OK) return status;
     }
-    cuda_tensor *table = calloc(p->operands_count ? p->operands_count : 1, sizeof *table);
-    if (!table) return error_set(error, MT_E_MEMORY, NULL, "no memory for operands");
-    mt_status status = MT_OK;
-    for (size_t i = 0; i < p->operands_count && status == MT_OK; i++) {
-        const program_operand *o = &p->operands[i];
-        const program_view *v = &s->binding.views[i];
-        cuda_tensor *t = &table[i];
-        t->data =
-            (void *)(uintptr_t)(s->tensors[o->tensor].device + (cuda_address)(o->offset / v->block * v->bits / 8));
-        t->rank = o->rank;
-        for (int d = 0; d < o->rank; d++) {
-            if (o->extent[d] > INT32_MAX)
-                status = error_set(error, MT_E_LIMIT, program_string(p, p->tensors[o->tensor].name),
-                                   "an extent of %lld", (long long)o->extent[d]);
-            t->extent[d] = (int32_t)o->extent[d];
-            t->stride[d] = o->stride[d];
-            t->live[d] = o->live[d];
-        }
-        for (int d = o->rank; d < 5; d++) t->live[d] = -1;
-    }
+    cuda_tensor *table = calloc(p->operands_count + 1, sizeof *table);
+    uintptr_t *addresses = calloc(p->tensors_count + 1, sizeof *addresses);
+    mt_status status = table && addresses ? MT_OK : error_set(error, MT_E_MEMORY, NULL, "no memory for operands");
+    for (size_t i = 0; i < p->tensors_count && status == MT_OK; i++) addresses[i] = (uintptr_t)s->tensors[i].device;
+    if (status == MT_OK) status = device_operands(p, &s->binding, addresses, table, error);
     if (status == MT_OK && p->operands_count)
         status = cuda_check(cuda_api.cuMemcpyHtoDAsync_v2(s->tables + s->operands_at, table,
                                                           p->operands_count * sizeof *table, s->stream),
@@ -255,6 +241,7 @@ static mt_status refresh(cuda_session *s, mt_error *error) {
         status = cuda_check(cuda_api.cuStreamSynchronize(s->stream), s->machine->device.where, error,
                             "cannot copy operands");
     free(table);
+    free(addresses);
     s->stale = status != MT_OK;
     return status;
 }
@@ -268,6 +255,9 @@ static mt_status describe_failure(const cuda_session *s, mt_error *error) {
         program_instruction_name(s->program, f->instruction, name, sizeof name);
     switch (f->reason) {
     case CUDA_BARRIER_WAIT:
+        if (f->barrier == (uint32_t)CUDA_END_OF_RUN)
+            return error_set(error, MT_E_HANG, name, "SM %u, %s: waited %g s for the others to finish run %u",
+                             f->processor, role, s->timeout, f->epoch);
         return error_set(error, MT_E_HANG, name,
                          "SM %u, %s: waited %g s at barrier %u for %u arrivals; there were %u (run %u)", f->processor,
                          role, s->timeout, f->barrier, f->expected, f->actual, f->epoch);
@@ -297,7 +287,8 @@ static mt_status copy_bound(cuda_session *s, bool back, mt_error *error) {
     return status;
 }
 
-static mt_status run(cuda_session *s, mt_error *error) {
+/* What comes before the first launch: tables, counters after a failure, the caller's memory. */
+static mt_status prepare(cuda_session *s, mt_error *error) {
     const char *where = s->machine->device.where;
     mt_status status = s->stale ? refresh(s, error) : MT_OK;
     if (status == MT_OK && s->broken) {
@@ -307,50 +298,169 @@ static mt_status run(cuda_session *s, mt_error *error) {
         s->epoch = 0;
         s->broken = status != MT_OK;
     }
-    if (status == MT_OK && s->launch.next)
-        status = cuda_check(
-            cuda_api.cuMemsetD8Async((cuda_address)(uintptr_t)s->launch.next, 0, sizeof(uint32_t), s->stream), where,
-            error, "cannot clear a counter");
-    if (status == MT_OK && s->program->lives_count)
-        status = cuda_check(cuda_api.cuMemcpyHtoDAsync_v2(s->tables + s->lives_at, s->names.values,
-                                                          s->program->lives_count * sizeof *s->names.values, s->stream),
-                            where, error, "cannot copy live values");
-    if (status == MT_OK) status = copy_bound(s, false, error);
-    if (status != MT_OK) return status;
-    s->launch.epoch = ++s->epoch;
-    s->launch.runs = 1;
     s->launch.timeout = s->timeout > 0 ? (uint64_t)(s->timeout < 1e9 ? s->timeout * 1e9 : 1e18) : UINT64_MAX / 2;
+    return status == MT_OK ? copy_bound(s, false, error) : status;
+}
+
+/* Starts runs from the live values that are set; `steps`, by live value, is what each further run adds. */
+static mt_status launch(cuda_session *s, int32_t runs, const int32_t *steps, mt_error *error) {
+    const char *where = s->machine->device.where;
+    const size_t bytes = s->program->lives_count * sizeof(int32_t);
+    mt_status status = MT_OK;
+    if (s->launch.next)
+        status = cuda_check(cuda_api.cuMemsetD8Async((cuda_address)(uintptr_t)s->launch.next, 0,
+                                                     (size_t)runs * sizeof(uint32_t), s->stream),
+                            where, error, "cannot clear counters");
+    if (status == MT_OK && bytes)
+        status = cuda_check(cuda_api.cuMemcpyHtoDAsync_v2(s->tables + s->lives_at, s->names.values, bytes, s->stream),
+                            where, error, "cannot copy live values");
+    if (status == MT_OK && bytes && runs > 1)
+        status = cuda_check(cuda_api.cuMemcpyHtoDAsync_v2(s->tables + s->lives_at + bytes, steps, bytes, s->stream),
+                            where, error, "cannot copy live values");
+    if (status != MT_OK) return status;
+    s->launch.epoch = s->epoch + 1;
+    s->launch.runs = (uint32_t)runs;
+    *s->done = (cuda_done){0, 0};
+    status = cuda_trace_begin(s, error);
+    if (status != MT_OK) return status;
     void *parameters[] = {&s->launch};
-    status = cuda_check(cuda_api.cuLaunchKernel(s->kernel, (unsigned)s->grid, 1, 1, CUDA_THREADS, 1, 1, s->shared_bytes,
-                                                s->stream, parameters, NULL),
-                        where, error, "cannot launch the program");
-    if (status == MT_OK) status = copy_bound(s, true, error);
-    if (status == MT_OK)
-        status = cuda_check(cuda_api.cuStreamSynchronize(s->stream), where, error, "the program failed on the device");
+    return cuda_check(cuda_api.cuLaunchKernel(s->kernel, (unsigned)s->grid, 1, 1, CUDA_THREADS, 1, 1, s->shared_bytes,
+                                              s->stream, parameters, NULL),
+                      where, error, "cannot launch the program");
+}
+
+static bool runs_are_counted(const cuda_run *l) { return l->runs > 1 || l->stop_word; } /* as mt_end_of_run has it */
+
+/* Waits for what was launched. *done: the runs that are complete. */
+static mt_status finish(cuda_session *s, int32_t *done, mt_error *error) {
+    mt_status status = cuda_check(cuda_api.cuStreamSynchronize(s->stream), s->machine->device.where, error,
+                                  "the program failed on the device");
     if (status == MT_OK && *(volatile uint32_t *)&s->failure->claimed) status = describe_failure(s, error);
+    const bool counted = runs_are_counted(&s->launch);
+    *done = (int32_t)(counted ? *(volatile uint32_t *)&s->done->runs : status == MT_OK);
+    s->epoch += (uint32_t)*done;
     s->broken = status != MT_OK;
     return status;
 }
 
 static mt_status session_run(mt_session *base, mt_error *error) {
     cuda_session *s = (cuda_session *)base;
+    int32_t done;
     mt_status status = enter(s->machine, error);
     if (status != MT_OK) return status;
-    status = run(s, error);
+    status = prepare(s, error);
+    if (status == MT_OK) status = launch(s, 1, NULL, error);
+    if (status == MT_OK) status = copy_bound(s, true, error);
+    if (status == MT_OK) status = finish(s, &done, error);
+    leave(s->machine);
+    return status;
+}
+
+/* ---- many runs ---- */
+
+/* Lets the caller look while the launch lasts. True: it wants the loop to end. */
+static bool poll_launch(const cuda_session *s, const mt_loop *loop) {
+    const struct timespec pause = {0, 50000};
+    bool end = false;
+    while (!end && cuda_api.cuStreamQuery(s->stream) == CUDA_E_NOT_READY) {
+        end = loop->poll(loop->context);
+        if (!end) nanosleep(&pause, NULL);
+    }
+    return end;
+}
+
+static mt_status run_loop(cuda_session *s, const mt_loop *loop, const int32_t *steps, int32_t *done, mt_error *error) {
+    const int32_t most = loop->poll ? CUDA_POLLED_RUNS : CUDA_LOOP_RUNS;
+    mt_status status = prepare(s, error);
+    for (bool end = false; status == MT_OK && !end && *done < loop->runs;) {
+        const int32_t runs = (int32_t)min_i64(loop->runs - *done, most);
+        int32_t now = 0;
+        for (size_t i = 0; i < loop->live_count && status == MT_OK; i++)
+            status = machine_names_live(&s->names, s->program, loop->lives[i].name,
+                                        loop->lives[i].first + *done * loop->lives[i].step, NULL, error);
+        if (status == MT_OK) status = launch(s, runs, steps, error);
+        if (status != MT_OK) break;
+        if (loop->poll) end = poll_launch(s, loop);
+        status = finish(s, &now, error);
+        *done += now;
+        if (loop->poll && !end) end = loop->poll(loop->context); /* what came last */
+        end |= now < runs || s->done->stopped;
+    }
+    for (size_t i = 0; i < loop->live_count && *done; i++)
+        machine_names_live(&s->names, s->program, loop->lives[i].name,
+                           loop->lives[i].first + (*done - 1) * loop->lives[i].step, NULL, NULL);
+    if (status == MT_OK) status = copy_bound(s, true, error);
+    if (status == MT_OK)
+        status = cuda_check(cuda_api.cuStreamSynchronize(s->stream), s->machine->device.where, error,
+                            "cannot copy a tensor");
+    return status;
+}
+
+static mt_status session_loop(mt_session *base, const mt_loop *loop, int64_t stop, int32_t *done, mt_error *error) {
+    cuda_session *s = (cuda_session *)base;
+    int32_t *steps = calloc(s->program->lives_count + 1, sizeof *steps);
+    if (!steps) return error_set(error, MT_E_MEMORY, NULL, "no memory for a loop");
+    for (size_t i = 0; i < loop->live_count; i++) {
+        const char *name = loop->lives[i].name;
+        steps[map_get(&s->names.lives, name, strlen(name))] = loop->lives[i].step;
+    }
+    mt_status status = enter(s->machine, error);
+    if (status == MT_OK) {
+        if (stop >= 0) status = own_memory(s, (size_t)stop, error);
+        s->launch.stop_word = stop < 0 ? NULL : (const uint32_t *)(uintptr_t)s->tensors[stop].device;
+        if (status == MT_OK) status = run_loop(s, loop, steps, done, error);
+        s->launch.stop_word = NULL;
+        leave(s->machine);
+    }
+    free(steps);
+    return status;
+}
+
+static mt_status session_copy(mt_session *base, const char *name, void *data, size_t bytes, bool write,
+                              mt_error *error) {
+    cuda_session *s = (cuda_session *)base;
+    const int64_t at = machine_names_tensor(&s->names, name, error);
+    if (at < 0) return MT_E_ARGUMENT;
+    const program_tensor *t = &s->program->tensors[at];
+    if (t->role == MT_WEIGHT) return error_set(error, MT_E_ARGUMENT, name, "weight '%s' is the caller's", name);
+    if (bytes > (size_t)t->bytes)
+        return error_set(error, MT_E_ARGUMENT, name, "tensor '%s' has %lld bytes, not %zu", name, (long long)t->bytes,
+                         bytes);
+    mt_status status = enter(s->machine, error);
+    if (status != MT_OK) return status;
+    status = own_memory(s, (size_t)at, error);
+    const cuda_memory *m = &s->tensors[at];
+    if (status == MT_OK && m->host) {
+        memcpy(write ? m->host : data, write ? data : m->host, bytes);
+    } else if (status == MT_OK) {
+        status = cuda_check(write ? cuda_api.cuMemcpyHtoDAsync_v2(m->device, data, bytes, s->stream)
+                                  : cuda_api.cuMemcpyDtoHAsync_v2(data, m->device, bytes, s->stream),
+                            name, error, "cannot copy a tensor");
+        if (status == MT_OK)
+            status = cuda_check(cuda_api.cuStreamSynchronize(s->stream), name, error, "cannot copy a tensor");
+    }
     leave(s->machine);
     return status;
 }
 
 static void session_timeout(mt_session *base, double seconds) { ((cuda_session *)base)->timeout = seconds; }
 
-static mt_status session_profile(mt_session *base, int enable, mt_error *error) {
-    (void)base;
-    return enable ? error_set(error, MT_E_UNSUPPORTED, NULL, "the CUDA machine does not measure nodes yet") : MT_OK;
+static mt_status session_trace(mt_session *base, bool enable, mt_error *error) {
+    cuda_session *s = (cuda_session *)base;
+    mt_status status = enter(s->machine, error);
+    if (status != MT_OK) return status;
+    status = cuda_session_trace(s, enable, error);
+    leave(s->machine);
+    return status;
 }
 
-static size_t session_node_times(const mt_session *base, mt_node_time *out, size_t room) {
-    (void)base, (void)out, (void)room;
-    return 0;
+static mt_status session_trace_read(const mt_session *base, mt_trace_record **out, size_t *count, mt_error *error) {
+    const cuda_session *s = (const cuda_session *)base;
+    mt_status status = enter(s->machine, error);
+    if (status != MT_OK) return status;
+    status = cuda_trace_read(s, out, count, error);
+    leave(s->machine);
+    return status;
 }
 
 const machine_kind machine_cuda = {
@@ -364,7 +474,9 @@ const machine_kind machine_cuda = {
     .memory = session_memory,
     .live = session_live,
     .run = session_run,
+    .loop = session_loop,
+    .copy = session_copy,
     .timeout = session_timeout,
-    .profile = session_profile,
-    .node_times = session_node_times,
+    .trace = session_trace,
+    .trace_read = session_trace_read,
 };

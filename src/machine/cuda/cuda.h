@@ -5,12 +5,9 @@
 
 #include <pthread.h>
 
-#include "emit/emit_cuda.h"
 #include "machine/cuda/driver.h"
+#include "machine/device.h"
 #include "machine/names.h"
-#include "program/program_internal.h"
-
-#include "emit/cuda_abi.h"
 
 /* A weight on the device. Sessions of one machine that bind the same host memory in the same layout share it. */
 typedef struct cuda_weight {
@@ -36,6 +33,11 @@ typedef struct cuda_machine {
     cuda_weight *weights;
     cuda_block *blocks;
 } cuda_machine;
+
+enum {
+    CUDA_LOOP_RUNS = 4096,
+    CUDA_POLLED_RUNS = 64
+}; /* of one launch, at most; of one that can be ended from outside */
 
 /* Where a tensor's memory is. */
 typedef struct cuda_memory {
@@ -63,11 +65,15 @@ typedef struct cuda_session {
     cuda_address slots;
     size_t counters_at, counters_bytes, lives_at, operands_at;
     cuda_failure *failure; /* pinned and mapped */
+    cuda_done *done;       /* behind it */
     cuda_run launch;
     int grid;
     unsigned shared_bytes;
-    uint32_t epoch; /* runs since the counters were cleared */
-    double timeout; /* seconds */
+    uint32_t epoch;       /* runs since the counters were cleared */
+    double timeout;       /* seconds */
+    bool traced;          /* the code is the one that takes traces */
+    cuda_address trace;   /* clocks of processors, then records: see cuda_run; 0: none yet */
+    uint32_t traced_runs; /* of the last launch */
 } cuda_session;
 
 /* cuda_weight.c */
@@ -77,13 +83,18 @@ typedef struct cuda_session {
 mt_status cuda_weight_get(cuda_machine *m, const program_tensor *t, const tile_format *format, const char *name,
                           role_layout layout, const void *host, cuda_stream stream, cuda_weight **out, mt_error *error);
 void cuda_weight_release(cuda_machine *m, cuda_weight *w);
-/* Writes rows [first, last) of a weight [rows, columns] in a layout; first is a multiple of 8. `to` has the layout's
- * bytes of those rows. */
-void cuda_weight_lay(role_layout layout, const tile_format *f, int64_t rows, int64_t columns, int64_t first,
-                     int64_t last, const void *from, void *to);
-
 /* cuda_load.c: compiles the program's ops and makes the session's tables. */
 mt_status cuda_session_load(cuda_session *s, mt_error *error);
 void cuda_session_unload(cuda_session *s);
+/* A part of loading: the kernel, traced or not, and its shared memory. */
+mt_status cuda_session_code(cuda_session *s, mt_error *error);
+
+/* cuda_trace.c: with machine->turn held and the context current. */
+
+/* Changes the session's code. After a failure it is what it was. */
+mt_status cuda_session_trace(cuda_session *s, bool enable, mt_error *error);
+/* Before a launch, whose `runs` is set: makes the records empty, if the session is traced. */
+mt_status cuda_trace_begin(cuda_session *s, mt_error *error);
+mt_status cuda_trace_read(const cuda_session *s, mt_trace_record **out, size_t *count, mt_error *error);
 
 #endif

@@ -7,65 +7,13 @@
 
 enum { TABLE_ALIGNMENT = 256, LEAST_PAGES = 3 };
 
-/* A weight has one layout, whoever uses it: what some op wishes for it. Weights that are used through a part of them
- * stay rows. */
-static mt_status choose_layouts(cuda_session *s, mt_error *error) {
-    const mt_program *p = s->program;
-    s->layouts = ARENA_ARRAY(s->memory, p->tensors_count, role_layout);
-    bool *whole = ARENA_ARRAY(s->memory, p->tensors_count, bool);
-    if (!s->layouts || !whole) return error_set(error, MT_E_MEMORY, NULL, "no memory for a session");
-    for (size_t i = 0; i < p->tensors_count; i++) whole[i] = p->tensors[i].role == MT_WEIGHT && p->tensors[i].rank == 2;
-    for (size_t i = 0; i < p->operands_count; i++) {
-        const program_operand *o = &p->operands[i];
-        const program_tensor *t = &p->tensors[o->tensor];
-        whole[o->tensor] = whole[o->tensor] && o->rank == 2 && !o->offset && o->extent[0] == t->extent[0] &&
-                           o->extent[1] == t->extent[1] && o->stride[0] == t->extent[1];
-    }
-    for (size_t n = 0; n < p->nodes_count; n++) {
-        const program_instruction *i = &p->instructions[p->nodes[n].first];
-        if (i->opcode == PROGRAM_JOIN) continue;
-        const tile_op *op = s->binding.ops[i->opcode];
-        for (int t = 0; t < op->tensor_count; t++) {
-            const uint32_t tensor = p->operands[i->tensor[t]].tensor;
-            const role_layout wish = whole[tensor] ? role_wish(op, t) : ROLE_ROWS;
-            if (wish != ROLE_ROWS) s->layouts[tensor] = wish;
-        }
-    }
-    return MT_OK;
-}
-
-/* Every op's operands must agree in layout wherever the op is used: its code is compiled once. */
-static mt_status op_layouts(cuda_session *s, emit_cuda_op *ops, mt_error *error) {
-    const mt_program *p = s->program;
-    bool *seen = ARENA_ARRAY(s->memory, p->ops_count, bool);
-    if (!seen) return error_set(error, MT_E_MEMORY, NULL, "no memory for a session");
-    for (size_t i = 0; i < p->ops_count; i++) ops[i].op = s->binding.ops[i];
-    for (size_t n = 0; n < p->nodes_count; n++) {
-        const program_instruction *i = &p->instructions[p->nodes[n].first];
-        if (i->opcode == PROGRAM_JOIN) continue;
-        emit_cuda_op *o = &ops[i->opcode];
-        for (int t = 0; t < o->op->tensor_count; t++) {
-            const role_layout layout = s->layouts[p->operands[i->tensor[t]].tensor];
-            if (seen[i->opcode] && o->layout[t] != layout)
-                return error_set(error, MT_E_UNSUPPORTED, program_string(p, p->nodes[n].name),
-                                 "op '%s' is used with a weight in two layouts (whole here, a part there): there is no "
-                                 "code for that yet",
-                                 o->op->name);
-            o->layout[t] = layout;
-        }
-        seen[i->opcode] = true;
-    }
-    return MT_OK;
-}
-
 static mt_status compile(cuda_session *s, emit_cuda_info *info, mt_error *error) {
     const mt_program *p = s->program;
     const char *where = s->machine->device.where;
-    static const char *const options[] = {"--std=c++17", "-default-device", "--fmad=true"};
-    emit_cuda_op *ops = ARENA_ARRAY(s->memory, p->ops_count ? p->ops_count : 1, emit_cuda_op);
-    if (!ops) return error_set(error, MT_E_MEMORY, NULL, "no memory for a session");
+    static const char *const options[] = {"--std=c++17", "-default-device", "--fmad=true", "-DMT_TRACE"};
+    emit_cuda_op *ops = NULL;
     text source = {0}, cubin = {0};
-    mt_status status = op_layouts(s, ops, error);
+    mt_status status = device_ops(p, &s->binding, s->layouts, s->memory, &ops, error);
     if (status == MT_OK) status = emit_cuda(&source, ops, p->ops_count, info, error);
     if (status == MT_OK && getenv("MONOTILE_DUMP_CUDA"))
         file_write_atomic(getenv("MONOTILE_DUMP_CUDA"), source.data, source.length, NULL);
@@ -73,7 +21,7 @@ static mt_status compile(cuda_session *s, emit_cuda_info *info, mt_error *error)
                             .text = source.data,
                             .architecture = s->machine->device.architecture,
                             .options = options,
-                            .option_count = COUNT_OF(options)};
+                            .option_count = COUNT_OF(options) - !s->traced};
     if (status == MT_OK) status = cuda_compile(&cubin, NULL, &unit, error);
     if (status == MT_OK)
         status = cuda_check(cuda_api.cuModuleLoadDataEx(&s->module, cubin.data, 0, NULL, NULL), where, error,
@@ -138,8 +86,10 @@ static mt_status make_tables(cuda_session *s, mt_error *error) {
                  order = place(&at, p->order_count * sizeof *p->order),
                  processors = place(&at, p->processors_count * sizeof *p->processors);
     s->operands_at = place(&at, p->operands_count * sizeof(cuda_tensor));
-    s->lives_at = place(&at, p->lives_count * sizeof(int32_t));
-    s->counters_at = place(&at, (p->barriers_count + 2) * sizeof(uint32_t)); /* barriers, finished, next */
+    s->lives_at = place(&at, 2 * p->lives_count * sizeof(int32_t)); /* values, steps */
+    s->counters_at = place(&at, (p->barriers_count + 2) * sizeof(uint32_t)); /* barriers, finished, gave up */
+    const size_t go = place(&at, sizeof(uint32_t)), /* which many poll */
+        next = place(&at, p->header->placement == MT_PLACE_QUEUE ? CUDA_LOOP_RUNS * sizeof(uint32_t) : 0);
     s->counters_bytes = at - s->counters_at;
     mt_status status = cuda_memory_new(&s->tables, at, "a program's tables", where, error);
     if (status == MT_OK && p->header->slot_bytes)
@@ -156,42 +106,47 @@ static mt_status make_tables(cuda_session *s, mt_error *error) {
             status = cuda_check(
                 cuda_api.cuMemcpyHtoDAsync_v2(s->tables + parts[i].at, parts[i].data, parts[i].bytes, s->stream), where,
                 error, "cannot copy the program's tables");
+    const size_t pinned = sizeof *s->failure + sizeof *s->done;
     void *failure = NULL;
     if (status == MT_OK)
         status =
-            cuda_check(cuda_api.cuMemHostAlloc(&failure, sizeof *s->failure, CUDA_HOST_PORTABLE | CUDA_HOST_MAPPED),
+            cuda_check(cuda_api.cuMemHostAlloc(&failure, pinned, CUDA_HOST_PORTABLE | CUDA_HOST_MAPPED),
                        where, error, "no pinned memory");
     s->failure = failure;
     cuda_address mapped = 0;
     if (status == MT_OK)
         status = cuda_check(cuda_api.cuMemHostGetDevicePointer_v2(&mapped, failure, 0), where, error,
                             "cannot map pinned memory");
-    if (status == MT_OK) memset(s->failure, 0, sizeof *s->failure);
+    if (status == MT_OK) memset(s->failure, 0, pinned);
 #define DEVICE(type, offset) ((type)(uintptr_t)(s->tables + (offset)))
     s->launch.instructions = DEVICE(const program_instruction *, instructions);
     s->launch.order = DEVICE(const uint32_t *, order);
     s->launch.processors = DEVICE(const cuda_range *, processors);
     s->launch.operands = DEVICE(const cuda_tensor *, s->operands_at);
-    s->launch.lives = DEVICE(int32_t *, s->lives_at);
+    s->launch.lives = DEVICE(const int32_t *, s->lives_at);
+    s->launch.live_steps = s->launch.lives + p->lives_count;
     s->launch.counters = DEVICE(uint32_t *, s->counters_at);
     s->launch.finished = s->launch.counters + p->barriers_count;
-    s->launch.next = p->header->placement == MT_PLACE_QUEUE ? s->launch.finished + 1 : NULL;
+    s->launch.gave_up = s->launch.finished + 1;
+    s->launch.go = DEVICE(uint32_t *, go);
+    s->launch.next = p->header->placement == MT_PLACE_QUEUE ? DEVICE(uint32_t *, next) : NULL;
 #undef DEVICE
     s->launch.failure = (cuda_failure *)(uintptr_t)mapped;
+    s->launch.done = (cuda_done *)(s->launch.failure + 1);
+    s->done = status == MT_OK ? (cuda_done *)(s->failure + 1) : NULL;
     s->launch.instruction_count = (uint32_t)p->instructions_count;
     return status;
 }
 
-mt_status cuda_session_load(cuda_session *s, mt_error *error) {
+mt_status cuda_session_code(cuda_session *s, mt_error *error) {
     emit_cuda_info info = {0};
-    mt_status status = choose_layouts(s, error);
-    for (size_t i = 0; i < s->program->ops_count && status == MT_OK; i++)
-        if (s->binding.ops[i]->tensor_count > CUDA_TENSORS)
-            status =
-                error_set(error, MT_E_LIMIT, s->binding.ops[i]->name, "an op has %d tensors; the CUDA machine takes %d",
-                          s->binding.ops[i]->tensor_count, CUDA_TENSORS);
-    if (status == MT_OK) status = compile(s, &info, error);
-    if (status == MT_OK) status = plan_shared(s, &info, error);
+    const mt_status status = compile(s, &info, error);
+    return status == MT_OK ? plan_shared(s, &info, error) : status;
+}
+
+mt_status cuda_session_load(cuda_session *s, mt_error *error) {
+    mt_status status = device_layouts(s->program, &s->binding, s->memory, &s->layouts, error);
+    if (status == MT_OK) status = cuda_session_code(s, error);
     if (status == MT_OK) status = make_tables(s, error);
     return status;
 }
@@ -199,6 +154,7 @@ mt_status cuda_session_load(cuda_session *s, mt_error *error) {
 void cuda_session_unload(cuda_session *s) {
     cuda_memory_free(s->tables);
     cuda_memory_free(s->slots);
+    cuda_memory_free(s->trace);
     if (s->failure) cuda_api.cuMemFreeHost(s->failure);
     if (s->module) cuda_api.cuModuleUnload(s->module);
 }

@@ -6,49 +6,6 @@
 
 enum { PIECE = 32 << 20 };
 
-/* 16-bit elements, 8 rows x 64 columns an atom, chunks of 16 bytes swizzled by the row. */
-static void lay_atoms(int64_t rows, int64_t columns, int64_t first, int64_t last, const uint8_t *from, uint8_t *to) {
-    const int64_t atoms = ceil_div(columns, 64);
-    for (int64_t n = first; n < last; n++) {
-        uint8_t *block = to + (n - first) / 8 * atoms * 1024 + n % 8 * 128;
-        const uint8_t *row = from + n * columns * 2;
-        for (int64_t k = 0; k < atoms * 64; k += 8) {
-            uint8_t *chunk = block + k / 64 * 1024 + ((k % 64 / 8) ^ (n % 8)) * 16;
-            const int64_t have = n < rows ? min_i64(max_i64(columns - k, 0), 8) : 0;
-            if (have) memcpy(chunk, row + k * 2, (size_t)have * 2);
-            if (have < 8) memset(chunk + have * 2, 0, (size_t)(8 - have) * 2);
-        }
-    }
-}
-
-static void lay_bands(const tile_format *f, int64_t rows, int64_t columns, int64_t first, int64_t last,
-                      const uint8_t *from, uint8_t *to) {
-    const int64_t band = role_band(f, columns), bands = ceil_div(columns, band),
-                  row_bytes = tile_format_bytes(f, columns);
-    for (int64_t n = first; n < last; n += 8)
-        for (int64_t b = 0; b < bands; b++) {
-            const int64_t wide = tile_format_bytes(f, min_i64(band, columns - b * band)),
-                          offset = tile_format_bytes(f, b * band);
-            for (int64_t r = 0; r < 8; r++, to += wide) {
-                if (n + r < rows)
-                    memcpy(to, from + (n + r) * row_bytes + offset, (size_t)wide);
-                else
-                    memset(to, 0, (size_t)wide);
-            }
-            const int64_t padding = (int64_t)align_up((uint64_t)(8 * wide), 16) - 8 * wide;
-            memset(to, 0, (size_t)padding);
-            to += padding;
-        }
-}
-
-void cuda_weight_lay(role_layout layout, const tile_format *f, int64_t rows, int64_t columns, int64_t first,
-                     int64_t last, const void *from, void *to) {
-    if (layout == ROLE_ATOMS)
-        lay_atoms(rows, columns, first, last, from, to);
-    else
-        lay_bands(f, rows, columns, first, last, from, to);
-}
-
 static mt_status copy(const char *name, cuda_address to, const void *from, size_t bytes, cuda_stream stream,
                       mt_error *error) {
     return cuda_check(cuda_api.cuMemcpyHtoDAsync_v2(to, from, bytes, stream), name, error,
@@ -81,7 +38,7 @@ static mt_status upload(const tile_format *f, int64_t rows, int64_t columns, rol
             memcpy(pinned[turn], (const uint8_t *)host + done, now);
         } else {
             const int64_t last = min_i64(row + step, padded);
-            cuda_weight_lay(layout, f, rows, columns, row, last, host, pinned[turn]);
+            device_weight_lay(layout, f, rows, columns, row, last, host, pinned[turn]);
             now = (size_t)((last - row) / 8 * eight);
             row = last;
         }
@@ -112,8 +69,7 @@ mt_status cuda_weight_get(cuda_machine *m, const program_tensor *t, const tile_f
     if (!w) return error_set(error, MT_E_MEMORY, name, "no memory for a weight");
     *w = (cuda_weight){.host = host, .bytes = (size_t)t->bytes, .layout = layout, .users = 1};
     const int64_t rows = t->extent[0], columns = t->rank == 2 ? t->extent[1] : 1;
-    const int64_t bytes = layout == ROLE_ROWS ? t->bytes : role_layout_bytes(layout, format, rows, columns);
-    mt_status status = cuda_memory_new(&w->device, (size_t)bytes, name, m->device.where, error);
+    mt_status status = cuda_memory_new(&w->device, device_bytes(t, format, layout), name, m->device.where, error);
     if (status == MT_OK)
         status = upload(format, rows, columns, layout, name, host, (size_t)t->bytes, w->device, stream, error);
     if (status != MT_OK) {

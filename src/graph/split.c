@@ -1,0 +1,199 @@
+/* Splitting: a node with fewer instructions than the target has processors becomes the composition that its program
+ * names in `splits { ... }`, whose first step has more of them.
+ *
+ * The free constants of the composition (its `tune` choices, such as the positions of a part) have to be the same in
+ * all its steps, since they decide the shapes between them: the choice taken is the first, in the order of the clause,
+ * whose largest step needs no more than one instruction of each processor; where none does, the last.
+ *
+ * It pays only where the fused node leaves processors idle, so a node is left alone when its instructions keep half of
+ * them busy. Programs whose splits take one row at a time do not pay with many rows: a composition is not taken when it
+ * has more than MOST_WAVES instructions for each processor.
+ *
+ * Requires: a checked graph, after fusion. Ensures: an equivalent graph, nodes in a valid order; what the new steps can
+ * be fused with is fused by another run of graph_fuse. */
+#include "graph/graph_internal.h"
+
+#include <stdlib.h>
+
+enum { MOST_WAVES = 4 };
+
+typedef struct splitter {
+    mt_graph *g;
+    const graph_target *target;
+    mt_error *error;
+    graph_node node; /* the one that is split */
+    tile_step step[TILE_STEPS];
+    int step_count;
+} splitter;
+
+typedef struct named { /* a tensor between the steps */
+    const char *name;
+    mt_tensor tensor;
+} named;
+
+static int find_param(const graph_node *n, const char *name) {
+    for (int p = 0; p < n->param_count; p++)
+        if (!strcmp(n->signature[p].name, name)) return p;
+    return -1;
+}
+
+static bool has_constant(const tile_file *f, const char *program, const char *name) {
+    tile_constant known[TILE_CONSTANTS];
+    const int count = tile_constants(f, program, known);
+    for (int i = 0; i < count; i++)
+        if (!strcmp(known[i].name, name)) return true;
+    return false;
+}
+
+/* What a name of a step stands for: an operand of the node, or a tensor that an earlier step made. */
+static bool operand_of(const splitter *s, const char *param, const char *name, const named *made, int made_count,
+                       mt_operand *out) {
+    const int p = find_param(&s->node, name);
+    if (p < 0) {
+        for (int i = 0; i < made_count; i++)
+            if (!strcmp(made[i].name, name)) {
+                *out = MT_OPERAND(param, made[i].tensor);
+                return true;
+            }
+        return false;
+    }
+    const tile_signature_param *q = &s->node.signature[p];
+    if (q->kind <= TILE_INOUT)
+        *out = MT_OPERAND(param, s->node.operand[p]);
+    else if (q->kind == TILE_PARAM_LIVE)
+        *out = MT_OPERAND_LIVE(param, s->node.operand[p]);
+    else if (q->type && q->type->scalar.kind == TILE_FLOAT)
+        *out = MT_OPERAND_FLOAT(param, s->node.arg[p].f);
+    else
+        *out = MT_OPERAND_INTEGER(param, s->node.arg[p].i);
+    return true;
+}
+
+/* Appends one step as a node. `made` grows by its outputs. */
+static mt_status append_step(splitter *s, const tile_step *step, const tile_constant *choice, named *made,
+                             int *made_count) {
+    const tile_file *file = s->node.file;
+    tile_signature_param signature[TILE_PARAMS];
+    mt_operand operands[TILE_PARAMS + TILE_CONSTANTS + 1];
+    mt_tensor outputs[TILE_PARAMS];
+    const char *unknown[TILE_PARAMS];
+    int unknown_at[TILE_PARAMS], unknown_count = 0, inputs = 0, outs = 0;
+    size_t count = 0;
+    const int params = tile_signature(file, step->program, signature);
+    for (int p = 0; p < params; p++) {
+        const bool out = signature[p].kind == TILE_OUT;
+        if (out ? outs >= step->output_count : inputs >= step->input_count) break;
+        const char *name = out ? step->output[outs++] : step->input[inputs++];
+        if (operand_of(s, signature[p].name, name, made, *made_count, &operands[count])) {
+            count++;
+        } else if (out) {
+            unknown[unknown_count] = name;
+            unknown_at[unknown_count++] = outs - 1;
+        }
+    }
+    if (params < 0 || inputs != step->input_count || outs != step->output_count)
+        return error_set(s->error, MT_E_ARGUMENT, s->node.name, "the steps that '%s' splits into do not fit '%s'",
+                         s->node.program, step->program);
+    for (int c = 0; c < s->node.constant_count; c++) {
+        const graph_constant *k = &s->node.constants[c];
+        if (!has_constant(file, step->program, k->name)) continue;
+        operands[count++] = k->type ? MT_OPERAND_TYPE(k->name, k->type->name) : MT_OPERAND_INTEGER(k->name, k->value);
+    }
+    if (choice && has_constant(file, step->program, choice->name))
+        operands[count++] = MT_OPERAND_INTEGER(choice->name, choice->value);
+    const mt_status status =
+        mt_graph_node(s->g, (const mt_tile *)file, step->program, s->node.name, operands, count, outputs, s->error);
+    if (status == MT_OK)
+        for (int i = 0; i < unknown_count; i++) made[(*made_count)++] = (named){unknown[i], outputs[unknown_at[i]]};
+    return status;
+}
+
+static mt_status append_steps(splitter *s, const tile_constant *choice) {
+    named made[TILE_STEPS * TILE_PARAMS];
+    int made_count = 0;
+    mt_status status = MT_OK;
+    for (int i = 0; i < s->step_count && status == MT_OK; i++)
+        status = append_step(s, &s->step[i], choice, made, &made_count);
+    return status;
+}
+
+/* The instructions of a node with its default constants and `choice`; -1 when it does not bind so. */
+static int64_t instructions(const mt_graph *g_const, const graph_node *n, const tile_constant *choice,
+                            int choice_count) {
+    mt_graph *g = (mt_graph *)g_const; /* bound ops are kept in it */
+    const tile_op *op;
+    tile_instance instance;
+    int64_t grid[TILE_AXES];
+    if (graph_bind_node(g, n, choice, (size_t)choice_count, &op, NULL) != MT_OK) return -1;
+    graph_node_instance(g, n, op, &instance);
+    return tile_instance_check(&instance, NULL) == MT_OK ? tile_instance_grid(&instance, grid) : -1;
+}
+
+/* The most instructions that some tile sizes give the node. */
+static int64_t most_instructions(const mt_graph *g, const graph_node *n) {
+    tile_constant known[TILE_CONSTANTS];
+    int64_t choices[16], most = instructions(g, n, NULL, 0);
+    const int count = tile_constants(n->file, n->program, known);
+    for (int k = 0; k < count; k++) {
+        const int found = tile_tune(n->file, n->program, known[k].name, choices, COUNT_OF(choices));
+        for (int c = 0; c < found; c++) {
+            const tile_constant choice = {.name = known[k].name, .value = choices[c]};
+            most = max_i64(most, instructions(g, n, &choice, 1));
+        }
+    }
+    return most;
+}
+
+/* Splits the node if it pays; false: keep it. */
+static mt_status try_split(splitter *s, bool *taken) {
+    mt_graph *g = s->g;
+    *taken = false;
+    s->step_count = tile_splits(s->node.file, s->node.program, s->step);
+    if (!s->step_count || 2 * most_instructions(g, &s->node) > s->target->processors) return MT_OK;
+    const char *program = s->step[0].program;
+    tile_constant known[TILE_CONSTANTS], choice = {0};
+    int64_t choices[16];
+    int choice_count = 0;
+    const int count = tile_constants(s->node.file, program, known);
+    for (int k = 0; k < count && !choice_count; k++) {
+        choice_count = tile_tune(s->node.file, program, known[k].name, choices, COUNT_OF(choices));
+        choice = known[k];
+    }
+    const size_t before = g->node_count;
+    for (int c = 0; c < (choice_count ? choice_count : 1); c++) {
+        if (choice_count) choice.value = choices[c];
+        g->node_count = before; /* the last try's nodes go; its temporaries are never written and get no slot */
+        const mt_status status = append_steps(s, choice_count ? &choice : NULL);
+        if (status != MT_OK) return status;
+        int64_t most = 0;
+        for (size_t n = before; n < g->node_count; n++) most = max_i64(most, instructions(g, &g->nodes[n], NULL, 0));
+        *taken = most <= (int64_t)MOST_WAVES * s->target->processors;
+        if (most <= s->target->processors) break;
+    }
+    if (!*taken) g->node_count = before;
+    return MT_OK;
+}
+
+static void push(void *context) {
+    const splitter *s = context;
+    *ARENA_PUSH(s->g->memory, s->g->nodes, s->g->node_count, s->g->node_capacity) = s->node;
+}
+
+mt_status graph_split(mt_graph *g, const graph_target *target, mt_error *error) {
+    const size_t count = g->node_count;
+    splitter s = {.g = g, .target = target, .error = error};
+    graph_node *old = malloc((count ? count : 1) * sizeof *old);
+    if (!old) return error_set(error, MT_E_MEMORY, NULL, "no memory to split the graph's nodes");
+    memcpy(old, g->nodes, count * sizeof *old);
+    g->node_count = 0;
+    mt_status status = MT_OK;
+    for (size_t n = 0; n < count && status == MT_OK; n++) {
+        bool taken;
+        s.node = old[n];
+        status = try_split(&s, &taken);
+        if (status == MT_OK && !taken && !arena_protect(g->memory, push, &s))
+            status = error_set(error, MT_E_MEMORY, NULL, "no memory to split the graph's nodes");
+    }
+    free(old);
+    return status;
+}

@@ -1,0 +1,134 @@
+/* Layouts of weights, ops with their layouts, the table of operands: the same for every machine that runs lowered ops.
+ */
+#include "machine/device.h"
+
+/* One of a node's instructions that is no join: the checker has seen one. */
+static const program_instruction *first_of(const mt_program *p, size_t node) {
+    const program_instruction *i = &p->instructions[p->nodes[node].first];
+    while (i->opcode == PROGRAM_JOIN) i++;
+    return i;
+}
+
+mt_status device_layouts(const mt_program *p, const program_binding *b, arena *memory, role_layout **out,
+                         mt_error *error) {
+    role_layout *layouts = ARENA_ARRAY(memory, p->tensors_count, role_layout);
+    bool *whole = ARENA_ARRAY(memory, p->tensors_count, bool);
+    if (!layouts || !whole) return error_set(error, MT_E_MEMORY, NULL, "no memory for a session");
+    for (size_t i = 0; i < p->tensors_count; i++) whole[i] = p->tensors[i].role == MT_WEIGHT && p->tensors[i].rank == 2;
+    for (size_t i = 0; i < p->operands_count; i++) {
+        const program_operand *o = &p->operands[i];
+        const program_tensor *t = &p->tensors[o->tensor];
+        whole[o->tensor] = whole[o->tensor] && o->rank == 2 && !o->offset && o->extent[0] == t->extent[0] &&
+                           o->extent[1] == t->extent[1] && o->stride[0] == t->extent[1];
+    }
+    for (size_t n = 0; n < p->nodes_count; n++) {
+        const program_instruction *i = first_of(p, n);
+        const tile_op *op = b->ops[i->opcode];
+        for (int t = 0; t < op->tensor_count; t++) {
+            const uint32_t tensor = p->operands[i->tensor[t]].tensor;
+            const role_layout wish = whole[tensor] ? role_wish(op, t) : ROLE_ROWS;
+            if (wish != ROLE_ROWS) layouts[tensor] = wish;
+        }
+    }
+    *out = layouts;
+    return MT_OK;
+}
+
+mt_status device_ops(const mt_program *p, const program_binding *b, const role_layout *layouts, arena *memory,
+                     emit_cuda_op **out, mt_error *error) {
+    emit_cuda_op *ops = ARENA_ARRAY(memory, p->ops_count, emit_cuda_op);
+    bool *seen = ARENA_ARRAY(memory, p->ops_count, bool);
+    if (!seen || !ops) return error_set(error, MT_E_MEMORY, NULL, "no memory for a session");
+    for (size_t i = 0; i < p->ops_count; i++) {
+        ops[i].op = b->ops[i];
+        if (ops[i].op->tensor_count > CUDA_TENSORS)
+            return error_set(error, MT_E_LIMIT, ops[i].op->name, "an op has %d tensors; this machine takes %d",
+                             ops[i].op->tensor_count, CUDA_TENSORS);
+    }
+    for (size_t n = 0; n < p->nodes_count; n++) {
+        const program_instruction *i = first_of(p, n);
+        emit_cuda_op *o = &ops[i->opcode];
+        for (int t = 0; t < o->op->tensor_count; t++) {
+            const role_layout layout = layouts[p->operands[i->tensor[t]].tensor];
+            if (seen[i->opcode] && o->layout[t] != layout)
+                return error_set(error, MT_E_UNSUPPORTED, program_string(p, p->nodes[n].name),
+                                 "op '%s' is used with a weight in two layouts (whole here, a part there): there is no "
+                                 "code for that yet",
+                                 o->op->name);
+            o->layout[t] = layout;
+        }
+        seen[i->opcode] = true;
+    }
+    *out = ops;
+    return MT_OK;
+}
+
+mt_status device_operands(const mt_program *p, const program_binding *b, const uintptr_t *addresses, cuda_tensor *table,
+                          mt_error *error) {
+    for (size_t i = 0; i < p->operands_count; i++) {
+        const program_operand *o = &p->operands[i];
+        const program_view *v = &b->views[i];
+        cuda_tensor *t = &table[i];
+        t->data = (void *)(addresses[o->tensor] + (uintptr_t)(o->offset / v->block * v->bits / 8));
+        t->rank = o->rank;
+        for (int d = 0; d < o->rank; d++) {
+            if (o->extent[d] > INT32_MAX)
+                return error_set(error, MT_E_LIMIT, program_string(p, p->tensors[o->tensor].name), "an extent of %lld",
+                                 (long long)o->extent[d]);
+            t->extent[d] = (int32_t)o->extent[d];
+            t->stride[d] = o->stride[d];
+            t->live[d] = o->live[d];
+        }
+        for (int d = o->rank; d < 5; d++) t->live[d] = -1;
+    }
+    return MT_OK;
+}
+
+size_t device_bytes(const program_tensor *t, const tile_format *f, role_layout layout) {
+    return (size_t)(layout == ROLE_ROWS ? t->bytes : role_layout_bytes(layout, f, t->extent[0], t->extent[1]));
+}
+
+/* ---- weights ---- */
+
+/* 16-bit elements, 8 rows x 64 columns an atom, chunks of 16 bytes swizzled by the row. */
+static void lay_atoms(int64_t rows, int64_t columns, int64_t first, int64_t last, const uint8_t *from, uint8_t *to) {
+    const int64_t atoms = ceil_div(columns, 64);
+    for (int64_t n = first; n < last; n++) {
+        uint8_t *block = to + (n - first) / 8 * atoms * 1024 + n % 8 * 128;
+        const uint8_t *row = from + n * columns * 2;
+        for (int64_t k = 0; k < atoms * 64; k += 8) {
+            uint8_t *chunk = block + k / 64 * 1024 + ((k % 64 / 8) ^ (n % 8)) * 16;
+            const int64_t have = n < rows ? min_i64(max_i64(columns - k, 0), 8) : 0;
+            if (have) memcpy(chunk, row + k * 2, (size_t)have * 2);
+            if (have < 8) memset(chunk + have * 2, 0, (size_t)(8 - have) * 2);
+        }
+    }
+}
+
+static void lay_bands(const tile_format *f, int64_t rows, int64_t columns, int64_t first, int64_t last,
+                      const uint8_t *from, uint8_t *to) {
+    const int64_t band = role_band(f, columns), bands = ceil_div(columns, band),
+                  row_bytes = tile_format_bytes(f, columns);
+    for (int64_t n = first; n < last; n += 8)
+        for (int64_t b = 0; b < bands; b++) {
+            const int64_t wide = tile_format_bytes(f, min_i64(band, columns - b * band)),
+                          offset = tile_format_bytes(f, b * band);
+            for (int64_t r = 0; r < 8; r++, to += wide) {
+                if (n + r < rows)
+                    memcpy(to, from + (n + r) * row_bytes + offset, (size_t)wide);
+                else
+                    memset(to, 0, (size_t)wide);
+            }
+            const int64_t padding = (int64_t)align_up((uint64_t)(8 * wide), 16) - 8 * wide;
+            memset(to, 0, (size_t)padding);
+            to += padding;
+        }
+}
+
+void device_weight_lay(role_layout layout, const tile_format *f, int64_t rows, int64_t columns, int64_t first,
+                       int64_t last, const void *from, void *to) {
+    if (layout == ROLE_ATOMS)
+        lay_atoms(rows, columns, first, last, from, to);
+    else
+        lay_bands(f, rows, columns, first, last, from, to);
+}

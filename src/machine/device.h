@@ -1,0 +1,30 @@
+/* What the machines that run lowered ops have in common (cuda, sim): how weights lie, and the table of operands. */
+#ifndef MACHINE_DEVICE_H
+#define MACHINE_DEVICE_H
+
+#include "emit/emit_cuda.h"
+#include "machine/machine.h"
+#include "program/program_internal.h"
+
+#include "emit/cuda_abi.h"
+
+/* The layout of every tensor, by its number. A weight has one layout, whoever uses it: what some op wishes for it.
+ * Weights that are used through a part of them stay rows. */
+mt_status device_layouts(const mt_program *p, const program_binding *b, arena *memory, role_layout **out,
+                         mt_error *error);
+/* The program's ops as the emitter wants them. An op's operands must agree in layout wherever it is used: its code is
+ * compiled once. */
+mt_status device_ops(const mt_program *p, const program_binding *b, const role_layout *layouts, arena *memory,
+                     emit_cuda_op **out, mt_error *error);
+/* Fills the table of operands from the tensors' addresses on the device, by tensor. */
+mt_status device_operands(const mt_program *p, const program_binding *b, const uintptr_t *addresses, cuda_tensor *table,
+                          mt_error *error);
+
+/* Bytes of a tensor in a layout. */
+size_t device_bytes(const program_tensor *t, const tile_format *f, role_layout layout);
+/* Writes rows [first, last) of a weight [rows, columns] in ATOMS or BANDS (tile/role.h); first is a multiple of 8. `to`
+ * has the layout's bytes of those rows. */
+void device_weight_lay(role_layout layout, const tile_format *f, int64_t rows, int64_t columns, int64_t first,
+                       int64_t last, const void *from, void *to);
+
+#endif

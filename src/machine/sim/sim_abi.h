@@ -1,0 +1,48 @@
+/* What simulated device code and the simulator agree on. The simulator includes this file; the code has it pasted in
+ * front of sim_chip.h. It stands alone: fixed-width integers only. */
+#ifndef SIM_ABI_H
+#define SIM_ABI_H
+
+enum { SIM_READ, SIM_WRITE = 1, SIM_RELAXED = 2 }; /* kinds of an access: bits; relaxed: volatile or atomic */
+enum { SIM_ADD, SIM_AND, SIM_OR, SIM_EXCHANGE, SIM_MAX, SIM_MIN, SIM_COMPARE_EXCHANGE };
+enum { SIM_SHUFFLE_XOR, SIM_SHUFFLE_INDEX, SIM_SHUFFLE_UP, SIM_SHUFFLE_DOWN, SIM_VOTE }; /* of a warp's lanes */
+
+/* The chip: what device code asks of it, on behalf of the thread that runs. */
+typedef struct sim_calls {
+    void (*access)(const void *p, uint32_t bytes, uint32_t kind);
+    void (*line)(int line);
+    void (*instruction)(uint32_t number);
+    uint64_t (*time)(void);
+    uint32_t (*cta)(void);
+    uint32_t (*ctas)(void);
+    uint32_t (*thread)(void);
+    void *(*shared)(uint32_t bytes); /* 0: the memory that the launch gave, behind all else */
+    void (*mbarrier_init)(uint64_t *b, uint32_t arrivals);
+    void (*mbarrier_arrive)(uint64_t *b, uint32_t expected_bytes);
+    uint32_t (*mbarrier_try)(uint64_t *b, uint32_t parity); /* returns when the phase is complete */
+    uint32_t (*mbarrier_test)(uint64_t *b, uint32_t parity);
+    void (*mbarrier_publish)(void);
+    void (*bulk_load)(void *to, const void *from, uint32_t bytes, uint64_t *full);
+    uint32_t (*load)(const uint32_t *p, uint32_t acquire);
+    uint32_t (*atomic)(uint32_t *p, uint32_t what, uint32_t value, uint32_t compare, uint32_t release);
+    void (*fence)(void);
+    uint32_t (*barrier)(uint32_t id, uint32_t threads, uint32_t value); /* returns all values or-ed */
+    void (*shuffle)(void *value, uint32_t bytes, uint32_t how, uint32_t by, uint32_t mask);
+    void (*syncwarp)(uint32_t mask);
+    void (*mma)(float *d, const uint32_t *operands, uint32_t f16); /* m16n8k16: a0 a1 a2 a3 b0 b1 */
+    const float *half;                                             /* f16 codes as f32 */
+} sim_calls;
+
+/* What the code has for the simulator. */
+typedef struct sim_barriers { /* names of mbarriers in the static shared memory */
+    const char *name;
+    uint32_t offset, count;
+} sim_barriers;
+typedef struct sim_unit {
+    void (*set)(const sim_calls *calls);
+    void (*kernel)(const void *launch); /* one thread of it */
+    uint32_t static_bytes;
+    const sim_barriers *barriers; /* ends with a NULL name */
+} sim_unit;
+
+#endif

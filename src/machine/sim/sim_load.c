@@ -1,0 +1,117 @@
+/* Loading a program: its unit with the simulator's chip, through the host's C++ compiler. */
+#include <dlfcn.h>
+#include <stdlib.h>
+
+#include "base/embed.h"
+#include "machine/compile.h"
+#include "machine/sim/sim.h"
+
+extern const struct embedded_file sim_files[];
+
+static const char *file_text(const char *name) {
+    for (const struct embedded_file *f = sim_files; f->name; f++)
+        if (!strcmp(f->name, name)) return f->text;
+    return "";
+}
+
+static const sim_unit *unit_of(void *handle) { return dlsym(handle, "mt_sim_unit"); }
+static bool object_good(void *handle) {
+    const sim_unit *u = unit_of(handle);
+    return u && u->kernel && u->set;
+}
+
+/* Instrumented as for the thread sanitizer, but with the unit's own callbacks: its library is left out. No contraction:
+ * the same bits whatever the compiler makes of the code around. */
+static const char *const gcc_flags[] = {"-std=gnu++17",
+                                        "-O1",
+                                        "-fPIC",
+                                        "-shared",
+                                        "-nodefaultlibs",
+                                        "-fsanitize=thread",
+                                        "--param=tsan-distinguish-volatile=1",
+                                        "--param=tsan-instrument-func-entry-exit=0",
+                                        "-ffp-contract=off",
+                                        "-fwrapv",
+                                        "-fno-strict-aliasing",
+                                        "-fno-exceptions",
+                                        "-fno-rtti",
+                                        "-fno-builtin-memcpy",
+                                        "-w",
+                                        "-x",
+                                        "c++",
+                                        NULL};
+static const char *const clang_flags[] = {"-std=gnu++17",
+                                          "-O1",
+                                          "-fPIC",
+                                          "-shared",
+                                          "-nodefaultlibs",
+                                          "-fsanitize=thread",
+                                          "-mllvm",
+                                          "-tsan-distinguish-volatile=1",
+                                          "-mllvm",
+                                          "-tsan-instrument-func-entry-exit=0",
+                                          "-ffp-contract=off",
+                                          "-fwrapv",
+                                          "-fno-strict-aliasing",
+                                          "-fno-exceptions",
+                                          "-fno-rtti",
+                                          "-w",
+                                          "-x",
+                                          "c++",
+                                          NULL};
+
+static void fill_half(float *half) {
+    for (uint32_t code = 0; code < 65536; code++) {
+        const uint32_t exponent = code >> 10 & 31, mantissa = code & 1023;
+        float value = 0;
+        uint32_t bits;
+        if (exponent == 31)
+            bits = 0x7f800000u | mantissa << 13;
+        else if (exponent)
+            bits = (exponent + 112) << 23 | mantissa << 13;
+        else {
+            value = (float)mantissa / 16777216.0f;
+            memcpy(&bits, &value, 4);
+        }
+        bits |= code >> 15 << 31;
+        memcpy(&half[code], &bits, 4);
+    }
+}
+
+mt_status sim_session_load(sim_session *s, mt_error *error) {
+    static float half[65536];
+    static pthread_mutex_t once = PTHREAD_MUTEX_INITIALIZER;
+    const mt_program *p = s->program;
+    const char *cxx = getenv("CXX");
+    const compile_options options = {.language = "C++",
+                                     .variable = "CXX",
+                                     .program = "c++",
+                                     .folder = "sim",
+                                     .extension = ".cpp",
+                                     .flags = cxx && strstr(cxx, "clang") ? clang_flags : gcc_flags,
+                                     .good = object_good};
+    pthread_mutex_lock(&once);
+    if (!sim_chip_calls.half) {
+        fill_half(half);
+        sim_chip_calls.half = half;
+    }
+    pthread_mutex_unlock(&once);
+    emit_cuda_op *ops = NULL;
+    text chip = {0};
+    compile_unit unit = {.name = "program", .what = "the program"};
+    text_string(&chip, file_text("sim_abi.h"));
+    text_string(&chip, file_text("sim_chip.h"));
+    mt_status status = chip.failed ? error_set(error, MT_E_MEMORY, NULL, "no memory for a session")
+                                   : device_layouts(p, &s->binding, s->memory, &s->layouts, error);
+    if (status == MT_OK) status = device_ops(p, &s->binding, s->layouts, s->memory, &ops, error);
+    emit_cuda_info info = {.chip = chip.data, .tail = file_text("sim_tail.h"), .marks = true, .no_lines = true};
+    if (status == MT_OK) status = emit_cuda(&unit.code, ops, p->ops_count, &info, error);
+    if (status == MT_OK && s->machine->edit) s->machine->edit(&unit.code, s->machine->edit_context);
+    if (status == MT_OK) status = compile_units(&options, &unit, 1, error);
+    s->code = unit.handle;
+    s->unit = unit.handle ? unit_of(unit.handle) : NULL;
+    s->scratch_bytes = info.scratch_bytes;
+    text_free(&chip);
+    text_free(&unit.code);
+    return status;
+}

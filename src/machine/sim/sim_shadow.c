@@ -1,0 +1,354 @@
+/* Every access of memory: whether it lies in what it may touch, and whether it is ordered with the accesses of the same
+ * bytes that it conflicts with.
+ *
+ * A cell of the shadow stands for SIM_GRAIN bytes and has records of who touched which of them when. An access that is
+ * not ordered behind a conflicting record is a race; then it joins the records, and takes the place of those that it is
+ * ordered behind and that say no more than it does: whoever comes later and is ordered behind this access is ordered
+ * behind those, too. So a cell has few records: mostly one, of the lanes of a warp, in a write's place and a read's.
+ *
+ * Memory of a run is the operands of the instruction, byte by byte as its views have them, besides tables that all may
+ * read. Stacks are nobody's business but their lane's. Read-only memory has no shadow. */
+#include "machine/sim/sim.h"
+
+#include <dlfcn.h>
+#include <stdlib.h>
+
+typedef struct access {
+    sim_cta *cta;
+    uint32_t actor; /* of the SM */
+    uint32_t lane, tick, instruction;
+    uint16_t line;
+    uint8_t kind;
+    const sim_clock *clock;
+    const char *address; /* for messages */
+} access;
+
+/* ---- races ---- */
+
+static const char *verb(uint8_t kind) { return kind & SIM_WRITE ? "writes" : "reads"; }
+
+static void report_race(sim_run *r, const access *a, const sim_record *other) {
+    const uint32_t other_actor = (uint32_t)__builtin_ctz(other->actors);
+    const bool engine = a->actor == SIM_WARPS, other_engine = other_actor == SIM_WARPS;
+    const uint32_t op = a->instruction < r->session->program->instructions_count
+                            ? r->session->program->instructions[a->instruction].opcode
+                            : 0xffffu;
+    const uint64_t key = (uint64_t)op << 48 ^ (uint64_t)a->line << 32 ^ (uint64_t)other->line << 16 ^
+                         (uint64_t)a->kind << 8 ^ other->kind ^ (uint64_t)engine << 15 ^ (uint64_t)other_engine << 14;
+    const sim_words who = sim_who(r, (uint32_t)a->cta->number * SIM_ACTORS + a->actor, 1u << a->lane),
+                    whom = sim_who(r, other->sm * (uint32_t)SIM_ACTORS + other_actor, other->lanes),
+                    where = sim_address(r, a->cta, a->address), here = sim_place(r, a->instruction, a->line),
+                    there = sim_place(r, other->instruction, other->line);
+    if (engine)
+        sim_report(
+            r, SIM_PAGE, false, key,
+            "%s is filled again while it may still be in use: the copy for %s is not ordered behind what %s did there "
+            "(%s, %s)",
+            where.text, here.text, whom.text, verb(other->kind), there.text);
+    else if (other_engine)
+        sim_report(
+            r, SIM_PAGE, false, key,
+            "%s %s %s, where nothing orders it behind the copy that fills it: it is not full, or was filled again "
+            "(%s; the copy is for %s)",
+            who.text, verb(a->kind), where.text, here.text, there.text);
+    else
+        sim_report(r, SIM_RACE, false, key, "%s %s %s at %s, and nothing orders this with what %s %s at %s", who.text,
+                   verb(a->kind), where.text, here.text, whom.text, other->kind & SIM_WRITE ? "wrote" : "read",
+                   there.text);
+}
+
+/* ---- cells ---- */
+
+static uint32_t more_new(sim_run *r) {
+    if (r->more_free) {
+        const uint32_t at = r->more_free;
+        r->more_free = r->more[at].next;
+        return at;
+    }
+    if (r->more_count + 1 >= r->more_capacity) {
+        const uint32_t capacity = r->more_capacity ? r->more_capacity * 2 : 1024;
+        struct sim_more *grown = realloc(r->more, capacity * sizeof *grown);
+        if (!grown) sim_report(r, SIM_MISUSE, true, 0, "no memory for records of accesses");
+        r->more = grown;
+        r->more_capacity = capacity;
+    }
+    return ++r->more_count; /* 0 is none */
+}
+
+/* Whether all that the record tells of is ordered before the access, or is the access's own thread. */
+static bool is_ordered(const access *a, const sim_record *other) {
+    for (uint32_t left = other->actors; left; left &= left - 1) {
+        const uint32_t actor = (uint32_t)__builtin_ctz(left);
+        const uint32_t self = actor == a->actor && other->sm == a->cta->number ? 1u << a->lane : 0;
+        if (other->lanes & ~self &&
+            !sim_clock_knows(a->clock, other->sm * (uint32_t)SIM_ACTORS + actor, other->lanes & ~self, other->tick))
+            return false;
+    }
+    return true;
+}
+
+/* False: the record has nothing left to say. */
+static bool look(sim_run *r, const access *a, sim_record *other, uint8_t bytes, bool *reported) {
+    if (!(other->bytes & bytes)) return true;
+    const bool ordered = is_ordered(a, other);
+    if (!ordered && ((a->kind | other->kind) & SIM_WRITE) && !(a->kind & other->kind & SIM_RELAXED) && !*reported) {
+        *reported = true;
+        report_race(r, a, other);
+    }
+    const bool covered = !(other->bytes & ~bytes) && (a->kind & SIM_WRITE || !(other->kind & SIM_WRITE)) &&
+                         (!(a->kind & SIM_RELAXED) || other->kind & SIM_RELAXED);
+    return !covered || !(ordered || *reported);
+}
+
+static bool alike(const sim_record *a, const sim_record *b) {
+    return a->tick == b->tick && a->sm == b->sm && a->bytes == b->bytes && a->kind == b->kind &&
+           a->instruction == b->instruction && a->line == b->line;
+}
+
+/* Makes one record of two, when that says the same. */
+static bool merge(sim_record *to, const sim_record *from) {
+    if (!to->lanes || !alike(to, from)) return false;
+    if (to->lanes == from->lanes)
+        to->actors |= from->actors;
+    else if (to->actors == from->actors)
+        to->lanes |= from->lanes;
+    else
+        return false;
+    return true;
+}
+
+/* Puts a record into the cell; merged ones may merge again. */
+static void put(sim_run *r, sim_cell *cell, sim_record mine) {
+    for (bool again = true; again;) {
+        again = false;
+        for (int i = 0; i < 2 && !again; i++) {
+            sim_record *other = &cell->record[i];
+            if (!merge(other, &mine)) continue;
+            mine = *other;
+            other->lanes = 0;
+            again = true;
+        }
+        for (uint32_t *link = &cell->more; *link && !again; link = &r->more[*link].next) {
+            struct sim_more *other = &r->more[*link];
+            if (!merge(&other->record, &mine)) continue;
+            const uint32_t gone = *link;
+            mine = other->record;
+            *link = other->next;
+            other->next = r->more_free;
+            r->more_free = gone;
+            again = true;
+            break;
+        }
+    }
+    for (int i = 0; i < 2; i++)
+        if (!cell->record[i].lanes) {
+            cell->record[i] = mine;
+            return;
+        }
+    const uint32_t at = more_new(r);
+    r->more[at].record = mine;
+    r->more[at].next = cell->more;
+    cell->more = at;
+}
+
+/* This lane has read these bytes at this tick: whoever wrote them since would have taken that record away. */
+static bool known_read(const sim_run *r, const access *a, const sim_cell *cell, uint8_t bytes) {
+    const uint32_t lane = 1u << a->lane, actor = 1u << a->actor;
+#define KNOWN(other)                                                                                                   \
+    ((other)->lanes & lane && (other)->tick == a->tick && (other)->actors & actor && (other)->sm == a->cta->number &&  \
+     (other)->kind == a->kind && !(bytes & ~(other)->bytes))
+    if (KNOWN(&cell->record[0]) || KNOWN(&cell->record[1])) return true;
+    for (uint32_t at = cell->more; at; at = r->more[at].next)
+        if (KNOWN(&r->more[at].record)) return true;
+#undef KNOWN
+    return false;
+}
+
+static void touch(sim_run *r, const access *a, sim_cell *cell, uint8_t bytes) {
+    if (!(a->kind & SIM_WRITE) && known_read(r, a, cell, bytes)) return;
+    bool reported = false;
+    for (int i = 0; i < 2; i++)
+        if (cell->record[i].lanes && !look(r, a, &cell->record[i], bytes, &reported)) cell->record[i].lanes = 0;
+    for (uint32_t *link = &cell->more; *link;) {
+        struct sim_more *m = &r->more[*link];
+        if (look(r, a, &m->record, bytes, &reported)) {
+            link = &m->next;
+            continue;
+        }
+        const uint32_t gone = *link;
+        *link = m->next;
+        m->next = r->more_free;
+        r->more_free = gone;
+    }
+    put(r, cell,
+        (sim_record){.tick = a->tick,
+                     .lanes = 1u << a->lane,
+                     .instruction = a->instruction,
+                     .line = a->line,
+                     .actors = (uint16_t)(1u << a->actor),
+                     .sm = (uint8_t)a->cta->number,
+                     .bytes = bytes,
+                     .kind = a->kind});
+}
+
+static void touch_all(sim_run *r, access *a, sim_cell *cells, size_t offset, size_t bytes) {
+    for (size_t at = offset, end = offset + bytes; at < end;) {
+        const size_t in = at % SIM_GRAIN, n = SIM_GRAIN - in < end - at ? SIM_GRAIN - in : end - at;
+        a->address += at == offset ? 0 : n;
+        touch(r, a, &cells[at / SIM_GRAIN], (uint8_t)((((1u << n) - 1) << in)));
+        at += n;
+    }
+}
+
+/* ---- what may be touched ---- */
+
+sim_memory *sim_find_memory(const void *p) {
+    const sim_run *r = sim_now;
+    for (size_t i = 0; i < r->memory_count; i++)
+        if ((uintptr_t)p - (uintptr_t)r->memories[i]->data < r->memories[i]->bytes) return r->memories[i];
+    return NULL;
+}
+
+/* What the instruction may touch: its operands, as their views have them. */
+static void find_ranges(sim_run *r, sim_warp *w, uint32_t number) {
+    sim_session *s = r->session;
+    const mt_program *p = s->program;
+    w->instruction = number;
+    w->range_count = w->range_last = 0;
+    if (number >= p->instructions_count || p->instructions[number].opcode == PROGRAM_JOIN) return;
+    const program_instruction *i = &p->instructions[number];
+    const tile_op *op = s->binding.ops[i->opcode];
+    for (int k = 0; k < op->param_count; k++) {
+        const tile_param *param = &op->params[k];
+        if (param->kind > TILE_INOUT) continue;
+        const program_operand *o = &p->operands[i->tensor[param->ordinal]];
+        const program_view *v = &s->binding.views[i->tensor[param->ordinal]];
+        sim_memory *m = &s->tensors[o->tensor];
+        int64_t last = o->offset;
+        for (int d = 0; d < o->rank; d++) last += (o->extent[d] - 1) * o->stride[d];
+        sim_range *range = &w->range[w->range_count++];
+        *range = (sim_range){.memory = m, .writes = param->kind != TILE_IN};
+        range->begin = (uintptr_t)m->data;
+        range->end = range->begin + m->bytes;
+        if (s->layouts[o->tensor] == ROLE_ROWS) {
+            range->end = range->begin + (uintptr_t)(((last / v->block + 1) * v->bits + 7) / 8);
+            range->begin += (uintptr_t)(o->offset / v->block * v->bits / 8);
+        }
+    }
+}
+
+static bool inside(uintptr_t p, uint32_t bytes, uintptr_t begin, uintptr_t end, uint32_t kind) {
+    if (kind & SIM_RELAXED)
+        begin &= ~(uintptr_t)3, end = (end + 3) & ~(uintptr_t)3; /* atomics on words: of packed elements */
+    return p >= begin && p < end && bytes <= end - p;
+}
+
+/* The memory, when the access is allowed; else NULL. */
+static sim_memory *allowed(sim_run *r, sim_warp *w, sim_lane *l, uintptr_t p, uint32_t bytes, uint32_t kind) {
+    if (w->instruction != l->instruction) find_ranges(r, w, l->instruction);
+    for (int i = 0, at = w->range_last; i < w->range_count; i++, at = at + 1 < w->range_count ? at + 1 : 0) {
+        const sim_range *range = &w->range[at];
+        if (!inside(p, bytes, range->begin, range->end, kind) || (kind & SIM_WRITE && !range->writes)) continue;
+        w->range_last = at;
+        return range->memory;
+    }
+    const size_t known = w->range_count ? r->table_count : r->memory_count;
+    for (size_t i = 0; i < known; i++) {
+        sim_memory *m = r->memories[i];
+        if (inside(p, bytes, (uintptr_t)m->data, (uintptr_t)m->data + m->bytes, kind))
+            return kind & SIM_WRITE && !m->writes ? NULL : m;
+    }
+    return NULL;
+}
+
+static void report_outside(sim_run *r, const sim_warp *w, const sim_lane *l, const void *p, uint32_t bytes,
+                           uint32_t kind) {
+    const uint64_t key = (uint64_t)l->line << 32 ^ kind ^
+                         (uint64_t)(l->instruction < r->session->program->instructions_count
+                                        ? r->session->program->instructions[l->instruction].opcode
+                                        : 0)
+                             << 8;
+    sim_report(r, SIM_OUTSIDE, true, key, "%s %s %u bytes at %s, where it has no business (%s)",
+               sim_who(r, UINT32_MAX, 0).text, verb((uint8_t)kind), bytes, sim_address(r, w->cta, p).text,
+               sim_place(r, l->instruction, l->line).text);
+}
+
+/* ---- accesses ---- */
+
+void sim_access(const void *p, uint32_t bytes, uint32_t kind) {
+    sim_run *r = sim_now;
+    if ((uintptr_t)p - (uintptr_t)r->stacks < r->stack_bytes) return;
+    if (!(kind & SIM_WRITE) && (uintptr_t)p - (uintptr_t)&r->launch < sizeof r->launch)
+        return; /* the kernel's parameter */
+    sim_warp *w = r->warp;
+    sim_lane *l = r->lane;
+    sim_cta *cta = w->cta;
+    const size_t place = ((uintptr_t)p >> 2 ^ (uintptr_t)p >> 9) % SIM_READS;
+    if (kind == SIM_READ) {
+        if (l->read[place].address == (uintptr_t)p && l->read[place].tick == l->tick && l->read[place].bytes >= bytes)
+            return;
+        l->read[place].address = (uintptr_t)p;
+        l->read[place].tick = l->tick;
+        l->read[place].bytes = bytes;
+    }
+    access a = {.cta = cta,
+                .actor = (uint32_t)w->number,
+                .lane = r->lane_number,
+                .tick = l->tick,
+                .instruction = l->instruction,
+                .line = (uint16_t)l->line,
+                .kind = (uint8_t)kind,
+                .clock = l->clock,
+                .address = p};
+    const uintptr_t offset = (uintptr_t)p - (uintptr_t)cta->shared;
+    if (offset < cta->shared_bytes) {
+        if (bytes > cta->shared_bytes - offset) report_outside(r, w, l, p, bytes, kind);
+        touch_all(r, &a, cta->cells, offset, bytes);
+        return;
+    }
+    sim_memory *m = allowed(r, w, l, (uintptr_t)p, bytes, kind);
+    if (!m) {
+        Dl_info info, unit;
+        if (!(kind & SIM_WRITE) && dladdr(p, &info) && dladdr((const void *)r->session->unit, &unit) &&
+            info.dli_fbase == unit.dli_fbase)
+            return; /* a constant of the unit */
+        report_outside(r, w, l, p, bytes, kind);
+        return;
+    }
+    if (m->cells) touch_all(r, &a, m->cells, (size_t)((const char *)p - m->data), bytes);
+}
+
+void sim_access_copy(sim_run *r, sim_cta *cta, const sim_copy *c, uint32_t tick) {
+    const sim_lane *l = r->lane;
+    access a = {.cta = cta,
+                .actor = SIM_WARPS,
+                .lane = (uint32_t)c->number,
+                .tick = tick,
+                .instruction = l->instruction,
+                .line = (uint16_t)l->line,
+                .kind = SIM_READ,
+                .address = c->from};
+    sim_clock *clock = sim_clock_release(r, r->warp, r->lane_number);
+    a.clock = clock;
+    sim_memory *m = allowed(r, r->warp, r->lane, (uintptr_t)c->from, c->bytes, SIM_READ);
+    if (!m) {
+        sim_clock_drop(clock);
+        sim_report(r, SIM_OUTSIDE, true, 0, "%s issues a copy of %u bytes from %s, where it has no business (%s)",
+                   sim_who(r, UINT32_MAX, 0).text, c->bytes, sim_address(r, cta, c->from).text,
+                   sim_place(r, l->instruction, l->line).text);
+        return;
+    }
+    if (m->cells) touch_all(r, &a, m->cells, (size_t)(c->from - m->data), c->bytes);
+    a.kind = SIM_WRITE;
+    a.address = c->to;
+    touch_all(r, &a, cta->cells, (size_t)(c->to - cta->shared), c->bytes);
+    sim_clock_drop(clock);
+}
+
+void sim_shadow_clear(sim_run *r) {
+    for (size_t i = 0; i < r->memory_count; i++)
+        if (r->memories[i]->cells)
+            memset(r->memories[i]->cells, 0, (r->memories[i]->bytes / SIM_GRAIN + 1) * sizeof(sim_cell));
+    for (int c = 0; c < r->cta_count; c++) memset(r->cta[c].cells, 0, SIM_SHARED / SIM_GRAIN * sizeof(sim_cell));
+    r->more_count = r->more_free = 0;
+}

@@ -1,0 +1,491 @@
+/* What threads meet at: mbarriers, named barriers, copies, warps, words in device memory. Each call of the device code
+ * is made by the lane that runs (sim_now->lane); it may give way to others inside.
+ *
+ * Order: an mbarrier's phase makes known what its arrivals knew (release, acquire: the instructions' default), a copy
+ * what was known when it was issued, and what it did; a named barrier and syncwarp all of all. Shuffles, votes and mma
+ * order nothing. Relaxed operations on words order nothing by themselves: a fence before a relaxed write and an
+ * acquiring load, or a fence behind a relaxed load, do. */
+#include "machine/sim/sim.h"
+
+#include <stdlib.h>
+
+static sim_warp *this_warp(void) { return sim_now->warp; }
+static sim_lane *this_lane(void) { return sim_now->lane; }
+static sim_cta *this_cta(void) { return sim_now->warp->cta; }
+static uint32_t this_thread(void) { return (uint32_t)sim_now->warp->number * 32 + sim_now->lane_number; }
+
+/* Every call is a place where another may be next. */
+static void chip(void) {
+    sim_lane *l = this_lane();
+    l->polled = NULL;
+    if (sim_now->schedule.kind == SIM_RANDOM && !(sim_random(sim_now) & 15)) sim_block(SIM_NOT, NULL);
+}
+
+static bool in_shared(const sim_cta *cta, const void *p, uint32_t bytes) {
+    const uintptr_t at = (uintptr_t)p - (uintptr_t)cta->shared;
+    return at < cta->shared_bytes && bytes <= cta->shared_bytes - at;
+}
+
+/* ---- where ---- */
+
+static void call_line(int line) { this_lane()->line = line; }
+static void call_instruction(uint32_t number) {
+    this_lane()->instruction = number;
+    this_lane()->line = 0;
+}
+static uint64_t call_time(void) {
+    sim_now->time += 100;
+    sim_block(SIM_NOT, NULL);
+    return sim_now->time;
+}
+static uint32_t call_cta(void) { return (uint32_t)this_cta()->number; }
+static uint32_t call_ctas(void) { return (uint32_t)sim_now->cta_count; }
+static void *call_shared(uint32_t bytes) {
+    sim_cta *cta = this_cta();
+    (void)bytes;
+    return bytes ? cta->shared : cta->shared + cta->rest;
+}
+
+/* ---- mbarriers ---- */
+
+sim_mbarrier *sim_find_mbarrier(sim_cta *cta, const void *address) {
+    for (uint32_t i = 0; i < cta->mbarrier_count; i++)
+        if (cta->mbarriers[i].address == address) return &cta->mbarriers[i];
+    return NULL;
+}
+
+static sim_mbarrier *mbarrier(uint64_t *b) {
+    sim_cta *cta = this_cta();
+    const size_t at = (size_t)((char *)b - cta->shared) / 8; /* they come first in shared memory, mostly in a row */
+    if (at < cta->mbarrier_count && cta->mbarriers[at].address == b) return &cta->mbarriers[at];
+    sim_mbarrier *m = sim_find_mbarrier(cta, b);
+    if (!m)
+        sim_report(sim_now, SIM_MISUSE, true, (uintptr_t)b, "%s uses %s as an mbarrier, which was never made one",
+                   sim_who(sim_now, UINT32_MAX, 0).text, sim_address(sim_now, cta, b).text);
+    return m;
+}
+
+static void call_mbarrier_init(uint64_t *b, uint32_t arrivals) {
+    sim_cta *cta = this_cta();
+    if (!in_shared(cta, b, 8) || (uintptr_t)b % 8 || !arrivals || arrivals >= 1 << 20)
+        sim_report(sim_now, SIM_MISUSE, true, 0, "an mbarrier at %p for %u arrivals", (void *)b, arrivals);
+    sim_access(b, 8, SIM_WRITE);
+    sim_mbarrier *m = sim_find_mbarrier(cta, b);
+    if (!m) {
+        sim_mbarrier *grown = realloc(cta->mbarriers, (cta->mbarrier_count + 1) * sizeof *grown);
+        if (!grown) sim_report(sim_now, SIM_MISUSE, true, 0, "no memory for an mbarrier");
+        cta->mbarriers = grown;
+        m = &grown[cta->mbarrier_count++];
+    }
+    *m = (sim_mbarrier){.address = b, .count = arrivals, .pending = arrivals};
+}
+
+static void call_mbarrier_publish(void) {}
+
+/* The phase is complete when all arrivals and all expected bytes have come. */
+static void complete(sim_run *r, sim_cta *cta, sim_mbarrier *m) {
+    if (m->pending || m->bytes) return;
+    m->phase++;
+    m->pending = m->count;
+    sim_clock_join(r, &m->known, m->arrived);
+    sim_clock_drop(m->arrived);
+    m->arrived = NULL;
+    sim_progress(r);
+    for (int w = 0; w < SIM_WARPS; w++)
+        for (uint32_t lane = 0; lane < 32; lane++) {
+            const sim_lane *l = &cta->warp[w].lane[lane];
+            if (l->wait == SIM_MBARRIER && l->object == m->address) sim_wake(&cta->warp[w], 1u << lane);
+        }
+}
+
+static void call_mbarrier_arrive(uint64_t *b, uint32_t expected_bytes) {
+    chip();
+    sim_mbarrier *m = mbarrier(b);
+    if (!m->pending) /* all have come, but bytes are missing */
+        sim_report(sim_now, SIM_MISUSE, true, (uintptr_t)b,
+                   "%s arrives at %s, whose %u arrivals of phase %u have all come",
+                   sim_who(sim_now, UINT32_MAX, 0).text, sim_address(sim_now, this_cta(), b).text, m->count, m->phase);
+    sim_clock *known = sim_clock_release(sim_now, this_warp(), sim_now->lane_number);
+    sim_clock_join(sim_now, &m->arrived, known);
+    sim_clock_drop(known);
+    m->thread[this_thread()].arrives = true;
+    m->bytes += expected_bytes;
+    m->pending--;
+    complete(sim_now, this_cta(), m);
+}
+
+static bool is_complete(const sim_mbarrier *m, uint32_t parity) { return (m->phase & 1) != (parity & 1); }
+
+static void passed(sim_mbarrier *m, uint32_t parity) {
+    const uint32_t t = this_thread(), before = m->thread[t].waited, first = m->phase;
+    uint32_t waited = before + 1; /* a thread waits for every phase */
+    if (!before)
+        waited = first + 1;
+    else if ((before & 1) == (parity & 1)) { /* the parity of the last of them */
+        sim_report(
+            sim_now, SIM_EARLY, false, (uintptr_t)m->address ^ this_warp()->instruction,
+            "%s waits at %s for parity %u a second time in a row and passes a phase early: %u are complete, and it "
+            "should have waited for %u (%s)",
+            sim_who(sim_now, UINT32_MAX, 0).text, sim_address(sim_now, this_cta(), m->address).text, parity, first,
+            before, sim_place(sim_now, this_lane()->instruction, this_lane()->line).text);
+        waited = before;
+    }
+    if (!before && !first) m->starts_free = true;
+    m->thread[t].waited = waited;
+    /* Phases are counted with the one before the first: after phase n there are n + 2. */
+    if (!m->thread[t].arrives && waited > m->waited + 1) m->waited = waited - 1;
+    sim_clock_join(sim_now, &this_lane()->clock, m->known);
+}
+
+static uint32_t call_mbarrier_try(uint64_t *b, uint32_t parity) {
+    chip();
+    sim_mbarrier *m = mbarrier(b);
+    this_lane()->parity = parity;
+    this_lane()->phase = m->phase;
+    while (!is_complete(m, parity)) {
+        sim_block(SIM_MBARRIER, b);
+        m = mbarrier(b);
+    }
+    passed(m, parity);
+    return true;
+}
+
+static uint32_t call_mbarrier_test(uint64_t *b, uint32_t parity) {
+    chip();
+    sim_mbarrier *m = mbarrier(b);
+    if (!is_complete(m, parity)) return false;
+    passed(m, parity);
+    return true;
+}
+
+/* ---- copies ---- */
+
+static void call_bulk_load(void *to, const void *from, uint32_t bytes, uint64_t *full) {
+    chip();
+    sim_cta *cta = this_cta();
+    sim_mbarrier *m = mbarrier(full);
+    if ((uintptr_t)to % 16 || (uintptr_t)from % 16 || bytes % 16 || !bytes)
+        sim_report(sim_now, SIM_MISUSE, true, 0,
+                   "%s issues a bulk copy of %u bytes from %p to %p: all must be multiples "
+                   "of 16, and not 0 (%s)",
+                   sim_who(sim_now, UINT32_MAX, 0).text, bytes, from, to,
+                   sim_place(sim_now, this_lane()->instruction, this_lane()->line).text);
+    if (!in_shared(cta, to, bytes))
+        sim_report(sim_now, SIM_OUTSIDE, true, 0,
+                   "%s issues a bulk copy of %u bytes to %s, which is not all shared memory",
+                   sim_who(sim_now, UINT32_MAX, 0).text, bytes, sim_address(sim_now, cta, to).text);
+    while (cta->copy_count == SIM_COPIES) sim_land(sim_now, cta, 0, UINT32_MAX);
+    const uint32_t tick = ++sim_now->ticks, engine = (uint32_t)(cta->number * SIM_ACTORS + SIM_WARPS);
+    sim_copy *c = &cta->copies[cta->copy_count++];
+    *c = (sim_copy){to, from, bytes, 0, full, m->phase, cta->copy_next, NULL};
+    cta->copy_next = (cta->copy_next + 1) % SIM_COPIES;
+    sim_access_copy(sim_now, cta, c, tick);
+    sim_clock *known = sim_clock_release(sim_now, this_warp(), sim_now->lane_number);
+    c->clock = sim_clock_with(sim_now, known, engine, (uint32_t)c->number, tick);
+    sim_clock_drop(known);
+    memset(to, 0xff, bytes); /* nobody may look before they have landed */
+}
+
+void sim_land(sim_run *r, sim_cta *cta, int copy, uint32_t bytes) {
+    sim_copy *c = &cta->copies[copy];
+    sim_mbarrier *m = sim_find_mbarrier(cta, c->full);
+    bytes = bytes < c->bytes - c->landed ? bytes : c->bytes - c->landed;
+    memcpy(c->to + c->landed, c->from + c->landed, bytes);
+    c->landed += bytes;
+    m->bytes -= bytes;
+    sim_progress(r);
+    if (c->landed == c->bytes) {
+        if (c->phase != m->phase)
+            sim_report(
+                r, SIM_BYTES, true, (uintptr_t)c->full,
+                "a copy of %u bytes to %s lands when phase %u of %s, that it belongs to, is complete without it: "
+                "fewer bytes were expected than are copied",
+                c->bytes, sim_address(r, cta, c->to).text, c->phase, sim_address(r, cta, c->full).text);
+        sim_clock_join(r, &m->arrived, c->clock);
+        sim_clock_drop(c->clock);
+        cta->copy_count--;
+        memmove(c, c + 1, (size_t)(cta->copy_count - copy) * sizeof *c);
+    }
+    complete(r, cta, m);
+}
+
+/* ---- named barriers ---- */
+
+static uint32_t call_barrier(uint32_t id, uint32_t threads, uint32_t value) {
+    chip();
+    sim_cta *cta = this_cta();
+    sim_named *b = &cta->named[id % SIM_NAMED];
+    if (id >= SIM_NAMED || threads % 32 || !threads || (b->count && b->threads != threads))
+        sim_report(sim_now, SIM_MISUSE, true, 0, "%s comes to named barrier %u of %u threads; others wait there for %u",
+                   sim_who(sim_now, UINT32_MAX, 0).text, id, threads, b->threads);
+    b->threads = threads;
+    b->value |= value;
+    b->lanes[this_warp()->number] |= 1u << sim_now->lane_number;
+    if (++b->count < threads) {
+        const uint32_t generation = b->generation;
+        while (b->generation == generation) sim_block(SIM_NAMED_BARRIER, b);
+        return b->result;
+    }
+    sim_clock_meet(sim_now, cta, b->lanes, NULL);
+    b->result = b->value;
+    b->value = b->count = 0;
+    b->generation++;
+    sim_progress(sim_now);
+    for (int w = 0; w < SIM_WARPS; w++) {
+        const uint32_t self = &cta->warp[w] == this_warp() ? 1u << sim_now->lane_number : 0;
+        sim_wake(&cta->warp[w], b->lanes[w] & ~self);
+        b->lanes[w] = 0;
+    }
+    return b->result;
+}
+
+/* ---- warps ---- */
+
+static const char *const meetings[] = {"", "a shuffle or vote", "syncwarp", "mma"};
+
+/* True for the lane that comes last, with all the others still waiting: it does what is to be done, and meet_end. */
+static bool meet(sim_meeting what, uint32_t how, uint32_t bytes, uint32_t mask) {
+    sim_warp *w = this_warp();
+    if (mask != 0xffffffffu)
+        sim_report(sim_now, SIM_MISUSE, true, mask, "%s of the lanes %08x: the simulator has only whole warps",
+                   meetings[what], mask);
+    if (!w->arrived)
+        w->meeting = what, w->how = how, w->bytes = bytes;
+    else if (w->meeting != what || w->how != how || w->bytes != bytes)
+        sim_report(sim_now, SIM_DIVERGED, true, 0, "%s comes to %s when others of its warp (lanes %08x) are at %s (%s)",
+                   sim_who(sim_now, UINT32_MAX, 0).text, meetings[what], w->arrived, meetings[w->meeting],
+                   sim_place(sim_now, this_lane()->instruction, this_lane()->line).text);
+    w->arrived |= 1u << sim_now->lane_number;
+    if (w->arrived == 0xffffffffu) return true;
+    sim_block(SIM_WARP, w);
+    return false;
+}
+
+static void meet_end(void) {
+    sim_warp *w = this_warp();
+    w->meeting = SIM_NO_MEETING;
+    w->arrived = 0;
+    sim_progress(sim_now);
+    sim_wake(w, ~(1u << sim_now->lane_number));
+}
+
+static void call_syncwarp(uint32_t mask) {
+    chip();
+    if (!meet(SIM_MEET_SYNC, 0, 0, mask)) return;
+    uint32_t lanes[SIM_WARPS] = {0};
+    lanes[this_warp()->number] = 0xffffffffu;
+    sim_clock_meet(sim_now, this_cta(), lanes, NULL);
+    meet_end();
+}
+
+static void call_shuffle(void *value, uint32_t bytes, uint32_t how, uint32_t by, uint32_t mask) {
+    chip();
+    sim_warp *w = this_warp();
+    const uint32_t lane = sim_now->lane_number;
+    w->value[lane] = 0;
+    memcpy(&w->value[lane], value, bytes);
+    if (meet(SIM_MEET_SHUFFLE, how << 8 | (how == SIM_SHUFFLE_INDEX ? 0 : by), bytes, mask)) {
+        uint64_t out[32];
+        uint32_t votes = 0;
+        for (uint32_t l = 0; l < 32; l++) votes |= (uint32_t)(w->value[l] != 0) << l;
+        for (uint32_t l = 0; l < 32; l++) {
+            const uint32_t from = how == SIM_SHUFFLE_XOR     ? l ^ by
+                                  : how == SIM_SHUFFLE_INDEX ? by
+                                  : how == SIM_SHUFFLE_UP    ? l - by
+                                                             : l + by;
+            out[l] = how == SIM_VOTE ? votes : w->value[from < 32 ? from : l];
+        }
+        memcpy(w->value, out, sizeof out);
+        meet_end();
+    }
+    memcpy(value, &w->value[lane], bytes);
+}
+
+static void multiply(sim_warp *w, bool f16) {
+    const float *half = sim_chip_calls.half;
+    float a[16][16], b[16][8];
+    for (int lane = 0; lane < 32; lane++)
+        for (int i = 0; i < 6; i++) {
+            const uint32_t two = w->mma[lane].operands[i];
+            float low, high;
+            if (f16) {
+                low = half[two & 0xffff], high = half[two >> 16];
+            } else {
+                const uint32_t bits[2] = {two << 16, two & 0xffff0000u};
+                memcpy(&low, &bits[0], 4);
+                memcpy(&high, &bits[1], 4);
+            }
+            const int k = 2 * (lane % 4) + (i < 4 ? i / 2 : i - 4) * 8;
+            if (i < 4)
+                a[lane / 4 + i % 2 * 8][k] = low, a[lane / 4 + i % 2 * 8][k + 1] = high;
+            else
+                b[k][lane / 4] = low, b[k + 1][lane / 4] = high;
+        }
+    for (int row = 0; row < 16; row++) {
+        double sum[8] = {0};
+        for (int k = 0; k < 16; k++)
+            for (int n = 0; n < 8; n++) sum[n] += (double)a[row][k] * (double)b[k][n];
+        for (int n = 0; n < 8; n++) {
+            float *d = &w->mma[row % 8 * 4 + n / 2].d[row / 8 * 2 + n % 2];
+            *d = (float)(*d + sum[n]);
+        }
+    }
+}
+
+static void call_mma(float *d, const uint32_t *operands, uint32_t f16) {
+    chip();
+    sim_warp *w = this_warp();
+    w->mma[sim_now->lane_number].d = d;
+    memcpy(w->mma[sim_now->lane_number].operands, operands, sizeof w->mma[0].operands);
+    if (!meet(SIM_MEET_MMA, f16, 0, 0xffffffffu)) return;
+    multiply(w, f16);
+    meet_end();
+}
+
+/* ---- words in device memory ---- */
+
+static struct sim_word *find_word(sim_run *r, const uint32_t *p) {
+    if (2 * (r->word_count + 1) > r->word_capacity) {
+        const uint32_t capacity = r->word_capacity ? r->word_capacity * 2 : 256;
+        struct sim_word *old = r->words, *grown = calloc(capacity, sizeof *grown);
+        if (!grown) sim_report(r, SIM_MISUSE, true, 0, "no memory for words");
+        const uint32_t old_capacity = r->word_capacity;
+        r->words = grown;
+        r->word_capacity = capacity;
+        r->word_count = 0;
+        for (uint32_t i = 0; i < old_capacity; i++)
+            if (old[i].address) *find_word(r, old[i].address) = old[i];
+        free(old);
+    }
+    uint32_t at = (uint32_t)(((uintptr_t)p >> 2) * 2654435761u) % r->word_capacity;
+    while (r->words[at].address && r->words[at].address != p) at = (at + 1) % r->word_capacity;
+    if (!r->words[at].address) {
+        r->words[at].address = p;
+        r->word_count++;
+    }
+    return &r->words[at];
+}
+
+static uint32_t call_load(const uint32_t *p, uint32_t acquire) {
+    sim_lane *l = this_lane();
+    const bool again = !acquire && l->polled == p;
+    const uint32_t before = l->value;
+    chip();
+    while (again && *p == before) sim_block(SIM_WORD, p);
+    sim_access(p, 4, SIM_READ | SIM_RELAXED);
+    const uint32_t value = *p;
+    sim_clock *known = find_word(sim_now, p)->clock;
+    sim_clock_join(sim_now, acquire ? &l->clock : &l->seen, known);
+    l->polled = acquire ? NULL : p;
+    l->value = value;
+    return value;
+}
+
+static uint32_t call_atomic(uint32_t *p, uint32_t what, uint32_t value, uint32_t compare, uint32_t release) {
+    sim_run *r = sim_now;
+    (void)release;
+    chip();
+    sim_access(p, 4, SIM_WRITE | SIM_RELAXED);
+    sim_lane *l = this_lane();
+    const uint32_t old = *p;
+    const uint32_t now = what == SIM_ADD        ? old + value
+                         : what == SIM_AND      ? (old & value)
+                         : what == SIM_OR       ? (old | value)
+                         : what == SIM_EXCHANGE ? value
+                         : what == SIM_MAX      ? (old > value ? old : value)
+                         : what == SIM_MIN      ? (old < value ? old : value)
+                         : old == compare       ? value
+                                                : old;
+    *p = now;
+    struct sim_word *word = find_word(r, p);
+    sim_clock_join(r, &l->seen, word->clock);
+    sim_clock_join(r, &word->clock, l->released);
+    if (now != old) sim_progress(r);
+    for (int c = 0; c < r->cta_count; c++)
+        for (int w = 0; w < SIM_WARPS; w++) {
+            sim_warp *warp = &r->cta[c].warp[w];
+            if (warp->polls)
+                for (uint32_t lane = 0; lane < 32; lane++)
+                    if (warp->lane[lane].wait == SIM_WORD && warp->lane[lane].object == p) sim_wake(warp, 1u << lane);
+        }
+    return old;
+}
+
+static void call_fence(void) {
+    chip();
+    sim_lane *l = this_lane();
+    sim_clock_join(sim_now, &l->clock, l->seen);
+    sim_clock *known = sim_clock_release(sim_now, this_warp(), sim_now->lane_number);
+    sim_clock_drop(l->released);
+    l->released = known;
+}
+
+/* ---- the end ---- */
+
+void sim_check_end(sim_run *r) {
+    for (int c = 0; c < r->cta_count; c++) {
+        sim_cta *cta = &r->cta[c];
+        for (uint32_t i = 0; i < cta->mbarrier_count; i++) {
+            const sim_mbarrier *m = &cta->mbarriers[i];
+            const sim_words name = sim_address(r, cta, m->address);
+            if (m->bytes)
+                sim_report(r, SIM_BYTES, false, (uintptr_t)m->address, "SM %d, %s ends with %lld bytes that were %s", c,
+                           name.text, (long long)(m->bytes < 0 ? -m->bytes : m->bytes),
+                           m->bytes < 0 ? "copied but not expected" : "expected but not copied");
+            if (m->pending != m->count)
+                sim_report(r, SIM_LOST, false, (uintptr_t)m->address,
+                           "SM %d, %s ends with %u of %u arrivals in phase %u, which nobody can wait for", c, name.text,
+                           m->count - m->pending, m->count, m->phase);
+            if (m->phase > m->waited + m->starts_free)
+                sim_report(r, SIM_LOST, false, (uintptr_t)m->address + 1,
+                           "SM %d, %s ends after %u phases; %u of them were waited for", c, name.text, m->phase,
+                           m->waited);
+        }
+        if (cta->copy_count)
+            sim_report(r, SIM_BYTES, false, (uintptr_t)cta, "SM %d ends with %d copies under way", c, cta->copy_count);
+    }
+}
+
+void sim_sync_free(sim_run *r) {
+    for (int c = 0; c < r->cta_count; c++) {
+        sim_cta *cta = &r->cta[c];
+        for (uint32_t i = 0; i < cta->mbarrier_count; i++) {
+            sim_clock_drop(cta->mbarriers[i].arrived);
+            sim_clock_drop(cta->mbarriers[i].known);
+        }
+        for (int i = 0; i < cta->copy_count; i++) sim_clock_drop(cta->copies[i].clock);
+        free(cta->mbarriers);
+        cta->mbarriers = NULL;
+        cta->mbarrier_count = 0;
+        cta->copy_count = cta->copy_next = 0;
+        memset(cta->named, 0, sizeof cta->named);
+    }
+    for (uint32_t i = 0; i < r->word_capacity; i++) sim_clock_drop(r->words[i].clock);
+    free(r->words);
+    r->words = NULL;
+    r->word_count = r->word_capacity = 0;
+}
+
+sim_calls sim_chip_calls = {
+    .access = sim_access,
+    .line = call_line,
+    .instruction = call_instruction,
+    .time = call_time,
+    .cta = call_cta,
+    .ctas = call_ctas,
+    .thread = this_thread,
+    .shared = call_shared,
+    .mbarrier_init = call_mbarrier_init,
+    .mbarrier_arrive = call_mbarrier_arrive,
+    .mbarrier_try = call_mbarrier_try,
+    .mbarrier_test = call_mbarrier_test,
+    .mbarrier_publish = call_mbarrier_publish,
+    .bulk_load = call_bulk_load,
+    .load = call_load,
+    .atomic = call_atomic,
+    .fence = call_fence,
+    .barrier = call_barrier,
+    .shuffle = call_shuffle,
+    .syncwarp = call_syncwarp,
+    .mma = call_mma,
+};

@@ -1,0 +1,72 @@
+/* From what a traced kernel noted to records. Every SM has a clock of its own: two moments of each launch, on that
+ * clock and on the device's, tell how it goes. All SMs tick alike, so the rate is that of all of them together. */
+#include "machine/trace.h"
+
+typedef struct timing {
+    const cuda_trace_clock *clocks;
+    double rate;     /* clocks in a nanosecond */
+    uint64_t origin; /* on the device's clock */
+} timing;
+
+static bool complete(const cuda_trace_clock *c) {
+    return c->begin_time && c->end_time > c->begin_time && c->end_clock > c->begin_clock;
+}
+
+/* Both moments of a processor count alike: the one in the middle of them is surest. */
+static int64_t time_of(const timing *t, uint32_t processor, uint64_t clock) {
+    const cuda_trace_clock *c = &t->clocks[processor];
+    const double from_begin = (double)(int64_t)(clock - c->begin_clock) / t->rate,
+                 from_end = (double)(int64_t)(clock - c->end_clock) / t->rate;
+    const double begin = (double)(int64_t)(c->begin_time - t->origin), end = (double)(int64_t)(c->end_time - t->origin);
+    return (int64_t)((begin + from_begin + end + from_end) / 2);
+}
+
+/* A note's low 32 bits of a clock, near the long one. */
+static int64_t step_of(const timing *t, const cuda_trace *note, uint32_t low) {
+    return low ? time_of(t, note->processor, note->received + (uint64_t)(int32_t)(low - (uint32_t)note->received)) : -1;
+}
+
+size_t trace_convert(const cuda_trace *notes, const cuda_trace_clock *clocks, const cuda_run *launch, uint32_t grid,
+                     mt_trace_record *out) {
+    timing t = {.clocks = clocks, .origin = UINT64_MAX};
+    double ticks = 0, nanoseconds = 0;
+    for (uint32_t p = 0; p < grid; p++) {
+        if (!complete(&clocks[p])) continue;
+        ticks += (double)(clocks[p].end_clock - clocks[p].begin_clock);
+        nanoseconds += (double)(clocks[p].end_time - clocks[p].begin_time);
+        if (clocks[p].begin_time < t.origin) t.origin = clocks[p].begin_time;
+    }
+    if (!(nanoseconds > 0)) return 0;
+    t.rate = ticks / nanoseconds;
+    const uint32_t kept = launch->runs < launch->trace_runs ? launch->runs : launch->trace_runs;
+    const size_t in_run = (size_t)launch->instruction_count + grid;
+    size_t count = 0;
+    uint32_t runs = 0; /* that took place: a loop can end early */
+    for (size_t i = 0; i < kept * in_run; i++)
+        if (notes[i].run > runs && notes[i].run <= launch->runs) runs = notes[i].run;
+    for (uint32_t run = runs > kept ? runs - kept : 0; run < runs; run++)
+        for (size_t i = 0; i < in_run; i++) {
+            const cuda_trace *n = &notes[run % launch->trace_runs * in_run + i];
+            if (n->run != run + 1 || n->processor >= grid || !complete(&clocks[n->processor]) || !n->received) continue;
+            const bool end = i >= launch->instruction_count;
+            mt_trace_record *r = &out[count++];
+            *r = (mt_trace_record){.run = run,
+                                   .instruction = end ? launch->instruction_count : (uint32_t)i,
+                                   .processor = n->processor,
+                                   .pages = n->pages,
+                                   .fetched = step_of(&t, n, n->fetched),
+                                   .received = time_of(&t, n->processor, n->received),
+                                   .ready = step_of(&t, n, n->ready),
+                                   .first_page = step_of(&t, n, n->first_page),
+                                   .done = step_of(&t, n, n->done),
+                                   .synced = step_of(&t, n, n->synced),
+                                   .arrived = step_of(&t, n, n->arrived),
+                                   .load_begin = n->pages ? step_of(&t, n, n->load_begin) : -1,
+                                   .load_end = n->pages ? step_of(&t, n, n->load_end) : -1,
+                                   .page_wait = (int64_t)(n->page_wait / t.rate),
+                                   .load_wait = (int64_t)(n->load_wait / t.rate)};
+            if (end && r->ready < 0) r->ready = r->received;
+            if (end) r->done = r->synced = r->arrived = r->ready;
+        }
+    return count;
+}
