@@ -1,71 +1,72 @@
-/* Builds cases (emit_harness.h) as CUDA C that runs on the CPU (cuda_shim.h), and runs them. */
+/* Runs cases (emit_harness.h) as CUDA C on the simulator: each one is a program of one op, made by hand, so that
+ * strides, live values and grid points may be what no scheduler would make of them. */
 #ifndef CUDA_HARNESS_H
 #define CUDA_HARNESS_H
 
 #include "base/embed.h"
-#include "emit/emit_cuda.h"
 #include "emit_harness.h"
-#include "program/instruction.h"
-
-#include "emit/cuda_abi.h"
+#include "machine/sim/sim.h"
 
 extern const struct embedded_file emit_files[];
 
 enum { CUDA_CHUNK = 60 }; /* ops in a unit */
 
-typedef const char *shim_function(const program_instruction *instruction, const cuda_tensor *tensors, int tensor_count,
-                                  int32_t *lives, size_t scratch_bytes, uint64_t seed, uint64_t *page_bytes);
+typedef struct cuda_chunk { /* a unit */
+    void *code;
+    int64_t scratch;
+    const tile_op *ops[CUDA_CHUNK];
+} cuda_chunk;
 
 typedef struct cuda_case {
     const test_case *c;
     emit_cuda_op op;
-    shim_function *run;
+    cuda_chunk *chunk;
     int opcode;
-    int64_t scratch;
 } cuda_case;
 
 static cuda_case cuda_cases[CASES];
-static int cuda_case_count;
+static __attribute__((unused)) int cuda_case_count;
 
-static inline const char *pasted_text(const char *name) {
-    for (const struct embedded_file *f = emit_files; f->name; f++)
-        if (!strcmp(f->name, name)) return f->text;
-    abort();
+static inline sim_machine *cuda_sim(void) {
+    static mt_machine *m;
+    mt_error error = {0};
+    if (!m && mt_machine_open(&m, "sim:1", &error)) abort();
+    return (sim_machine *)m;
 }
 
-/* The unit's text with what belongs to the chip taken out. */
-static inline bool shim_text(text *out, const char *unit) {
-    const char *chip = pasted_text("cuda_chip.h"), *prelude = pasted_text("cuda_prelude.h"),
-               *rest = pasted_text("cuda_interpreter.h");
-    const char *at = strstr(unit, chip), *end = strstr(unit, rest);
-    if (!at || !end) return false;
+/* ---- functions of the unit that one thread can call: not instrumented ---- */
+
+/* The unit's text with the simulator's chip, and `more` behind it. */
+static inline bool shim_text(text *out, const char *unit, const char *more) {
+    const char *chip = NULL;
+    for (const struct embedded_file *f = emit_files; f->name; f++)
+        if (!strcmp(f->name, "cuda_chip.h")) chip = f->text;
+    const char *at = chip ? strstr(unit, chip) : NULL;
+    if (!at) return false;
     text_append(out, unit, (size_t)(at - unit));
-    text_printf(out, "#include \"%s/tests/cuda_shim.h\"\n", MONOTILE_SOURCE_FOLDER);
-    at += strlen(chip) + strlen(prelude);
-    text_append(out, at, (size_t)(end - at));
+    sim_chip_text(out);
+    text_string(out, at + strlen(chip));
+    text_string(out, sim_tail_text());
+    text_string(out, more);
     return !out->failed;
 }
 
-static inline void *compile_shim(const char *unit) {
+static inline __attribute__((unused)) void *compile_shim(const char *unit, const char *more) {
     char folder[TEMPORARY_BYTES], source[256], object[256], command[1024];
     text shim = {0};
     mt_error error = {0};
     void *library = NULL;
-    if (!temporary_make(folder) || !shim_text(&shim, unit)) return NULL;
+    if (!temporary_make(folder) || !shim_text(&shim, unit, more)) return NULL;
     snprintf(source, sizeof source, "%s/unit.cpp", folder);
     snprintf(object, sizeof object, "%s/unit.so", folder);
-    /* no contraction: the same numbers as the interpreter's where no sum is taken */
-    snprintf(command, sizeof command,
-             "g++ -std=gnu++17 -O1 -fwrapv -ffp-contract=off -fno-strict-aliasing -Wall -Wno-unknown-pragmas "
-             "-Wno-unused -Wno-parentheses -Wno-tautological-compare -Werror -shared -fPIC -o %s %s -lm",
-             object, source);
-    if (file_write_atomic(source, shim.data, shim.length, &error) == MT_OK) {
-        if (getenv("CUDA_KEEP")) file_write_atomic(getenv("CUDA_KEEP"), shim.data, shim.length, NULL);
-        if (system(command))
-            fprintf(stderr, "%s\n", command);
-        else
-            library = dlopen(object, RTLD_NOW | RTLD_LOCAL);
-    }
+    snprintf(
+        command, sizeof command,
+        "${CXX:-c++} -std=gnu++17 -O1 -fwrapv -ffp-contract=off -fno-strict-aliasing -w -shared -fPIC -o %s %s -lm",
+        object, source);
+    if (file_write_atomic(source, shim.data, shim.length, &error) == MT_OK && !system(command))
+        library = dlopen(object, RTLD_NOW | RTLD_LOCAL);
+    const sim_unit *loaded = library ? dlsym(library, "mt_sim_unit") : NULL;
+    if (loaded) loaded->set(sim_calls_ready());
     unlink(source);
     unlink(object);
     rmdir(folder);
@@ -74,6 +75,12 @@ static inline void *compile_shim(const char *unit) {
 }
 
 /* ---- weights ---- */
+
+static inline int64_t band_row(const tile_format *f, int64_t columns) {
+    int64_t bytes = tile_format_bytes(f, columns);
+    while (bytes % 32 != 16) bytes++;
+    return bytes;
+}
 
 /* A weight of the case, in the layout: by the formula in role.h, element by element. */
 static inline void lay_weight(const test_tensor *from, role_layout layout, test_tensor *to) {
@@ -92,9 +99,9 @@ static inline void lay_weight(const test_tensor *from, role_layout layout, test_
                 at = ((n / 8) * ceil_div(columns, 64) + k / 64) * 1024 + (n % 8) * 128 + ((k % 64 / 8) ^ (n % 8)) * 16 +
                      (k % 8) * 2;
             else {
-                const int64_t b = k / band, wide = tile_format_bytes(f, b == bands - 1 ? columns - b * band : band);
-                at = n / 8 * (role_layout_bytes(layout, f, 8, columns)) +
-                     b * (int64_t)align_up((uint64_t)(8 * tile_format_bytes(f, band)), 16) + n % 8 * wide +
+                const int64_t b = k / band, whole = band_row(f, band),
+                              wide = b == bands - 1 ? band_row(f, columns - b * band) : whole;
+                at = n / 8 * (role_layout_bytes(layout, f, 8, columns)) + b * 8 * whole + n % 8 * wide +
                      tile_format_bytes(f, k % band);
             }
             const size_t bytes = (size_t)f->bits / 8;
@@ -105,21 +112,14 @@ static inline void lay_weight(const test_tensor *from, role_layout layout, test_
 
 /* ---- running ---- */
 
-/* Runs the grid, and a step more where live values decide. NULL, or what went wrong. */
-static inline const char *run_cuda(const cuda_case *k, const test_tensor *tensors, int count, uint64_t seed) {
-    const test_case *c = k->c;
-    const tile_op *op = c->op;
-    cpu_tensor views[CASE_TENSORS];
+/* The grid of a case, and a step more where live values decide: instructions, in `memory`. */
+static inline program_instruction *instructions_of(const cuda_case *k, const cpu_tensor *views, arena *memory,
+                                                   size_t *count) {
+    const tile_op *op = k->c->op;
     cpu_arg args[TILE_PARAMS] = {{0}};
-    cuda_tensor device[CUDA_TENSORS] = {{0}};
-    test_tensor laid[CASE_TENSORS];
-    int32_t lives[4];
-    program_instruction instruction = {.opcode = (uint16_t)k->opcode};
-    const char *failure = NULL;
-    memcpy(lives, c->lives, sizeof lives);
-    for (int i = 0; i < count; i++) views[i] = tensors[i].view;
-    arguments_of(c, args);
-    interpreter p = {.op = op, .tensors = views, .args = args, .lives = c->lives};
+    program_instruction one = {.opcode = (uint16_t)k->opcode};
+    arguments_of(k->c, args);
+    interpreter p = {.op = op, .tensors = views, .args = args, .lives = k->c->lives};
     int64_t grid[TILE_AXES], total = 1;
     for (int a = 0; a < op->axis_total; a++) {
         grid[a] = evaluate_scalar(&p, op->axis_count[a]).i;
@@ -128,49 +128,115 @@ static inline const char *run_cuda(const cuda_case *k, const test_tensor *tensor
     }
     for (size_t b = 0; b < p.block_count; b++) free(p.blocks[b]);
     free(p.blocks);
-    for (int i = 0; i < count; i++) {
-        laid[i] = tensors[i];
-        if (k->op.layout[i] != ROLE_ROWS) lay_weight(&tensors[i], k->op.layout[i], &laid[i]);
-        device[i].data = laid[i].view.data;
-        device[i].rank = (int16_t)tensors[i].param->rank;
-        for (int d = 0; d < tensors[i].param->rank; d++) {
-            device[i].stride[d] = views[i].stride[d];
-            device[i].extent[d] = (int32_t)views[i].extent[d];
-            device[i].live[d] = -1;
-        }
+    for (int q = 0; q < op->param_count; q++) {
+        const int i = op->params[q].ordinal;
+        if (op->params[q].kind != TILE_PARAM_ARG || i >= PROGRAM_ARGS) continue;
+        if (op->params[q].type->scalar.kind == TILE_FLOAT)
+            memcpy(&one.arg[i], &args[i].f, 4);
+        else
+            one.arg[i] = (int32_t)args[i].i;
     }
-    for (int i = 0; i < op->arg_count && i < PROGRAM_ARGS; i++) {
-        for (int q = 0; q < op->param_count; q++)
-            if (op->params[q].kind == TILE_PARAM_ARG && op->params[q].ordinal == i) {
-                if (op->params[q].type->scalar.kind == TILE_FLOAT)
-                    memcpy(&instruction.arg[i], &args[i].f, 4);
-                else
-                    instruction.arg[i] = (int32_t)args[i].i;
-            }
-    }
-    for (int i = 0; i < PROGRAM_LIVES; i++) instruction.live[i] = (uint16_t)i;
-    for (int64_t i = 0; i < total && !failure; i++) {
+    for (int i = 0; i < PROGRAM_LIVES; i++) one.live[i] = (uint16_t)i;
+    for (int t = 0; t < op->tensor_count; t++) one.tensor[t] = (uint32_t)t;
+    *count = (size_t)max_i64(total, 0);
+    program_instruction *all = ARENA_ARRAY(memory, *count + 1, program_instruction);
+    for (int64_t i = 0; i < total; i++) {
         int64_t rest = i;
-        uint64_t page_bytes;
-        for (int a = op->axis_total - 1; a >= 0; a--) instruction.index[a] = (int32_t)(rest % grid[a]), rest /= grid[a];
-        failure =
-            k->run(&instruction, device, op->tensor_count, lives, (size_t)k->scratch, seed + (uint64_t)i, &page_bytes);
+        all[i] = one;
+        for (int a = op->axis_total - 1; a >= 0; a--) all[i].index[a] = (int32_t)(rest % grid[a]), rest /= grid[a];
     }
+    return all;
+}
+
+/* False, with what went wrong. */
+static inline bool run_cuda(const cuda_case *k, const test_tensor *tensors, int count, uint64_t seed, char *what,
+                            size_t size) {
+    static const char strings[] = "\0op";
+    const test_case *c = k->c;
+    arena *memory = arena_new();
+    sim_session *s = calloc(1, sizeof *s);
+    if (!memory || !s) abort();
+    cpu_tensor views[CASE_TENSORS];
+    test_tensor laid[CASE_TENSORS];
+    views_of(tensors, count, views);
+    size_t total;
+    program_instruction *instructions = instructions_of(k, views, memory, &total);
+    const program_header header = {.placement = MT_PLACE_STATIC, .processor_count = 1};
+    const program_op ops[CUDA_CHUNK] = {{.name = 1}};
+    const program_node node = {.name = 1, .count = (uint32_t)total};
+    const program_processor processor = {0, (uint32_t)total};
+    uint32_t *order = ARENA_ARRAY(memory, total + 1, uint32_t);
+    program_operand *operands = ARENA_ARRAY(memory, (size_t)count + 1, program_operand);
+    program_tensor *described = ARENA_ARRAY(memory, (size_t)count + 1, program_tensor);
+    program_view *seen = ARENA_ARRAY(memory, (size_t)count + 1, program_view);
+    role_layout *layouts = ARENA_ARRAY(memory, (size_t)count + 1, role_layout);
+    for (size_t i = 0; i < total; i++) order[i] = (uint32_t)i;
+    s->tensors = ARENA_ARRAY(memory, (size_t)count + 1, sim_memory);
+    s->weights = ARENA_ARRAY(memory, (size_t)count + 1, sim_weight *);
+    mt_error error = {0};
+    mt_status status = MT_OK;
+    for (int i = 0; i < count && status == MT_OK; i++) {
+        const test_tensor *t = &tensors[i];
+        const tile_format *f = t->param->type;
+        laid[i] = *t;
+        layouts[i] = k->op.layout[i];
+        if (layouts[i] != ROLE_ROWS) lay_weight(t, layouts[i], &laid[i]);
+        described[i].role = t->param->kind == TILE_IN ? MT_INPUT : MT_STATE;
+        operands[i] = (program_operand){.tensor = (uint32_t)i, .rank = (uint8_t)t->param->rank};
+        memcpy(operands[i].extent, t->view.extent, sizeof operands[i].extent);
+        memcpy(operands[i].stride, t->view.stride, sizeof operands[i].stride);
+        memset(operands[i].live, 0xff, sizeof operands[i].live);
+        seen[i] = (program_view){.block = f->block, .bits = f->bits};
+        s->tensors[i].name = t->param->name;
+        status = sim_memory_bind(&s->tensors[i], laid[i].view.data, laid[i].size - BEFORE, t->param->kind != TILE_IN,
+                                 &error);
+    }
+    const mt_program program = {.header = &header,
+                                .strings = strings,
+                                .ops = ops,
+                                .ops_count = CUDA_CHUNK,
+                                .tensors = described,
+                                .tensors_count = (size_t)count,
+                                .operands = operands,
+                                .operands_count = (size_t)count,
+                                .nodes = &node,
+                                .nodes_count = 1,
+                                .instructions = instructions,
+                                .instructions_count = total,
+                                .order = order,
+                                .order_count = total,
+                                .processors = &processor,
+                                .processors_count = 1,
+                                .lives_count = 4};
+    int32_t lives[4], done;
+    memcpy(lives, c->lives, sizeof lives);
+    s->machine = cuda_sim();
+    s->machine->schedule = (sim_schedule){SIM_RANDOM, seed};
+    s->machine->pages = 3;
+    s->program = &program;
+    s->memory = memory;
+    s->binding = (program_binding){.ops = k->chunk->ops, .views = seen};
+    s->names.values = lives;
+    s->layouts = layouts;
+    s->unit = dlsym(k->chunk->code, "mt_sim_unit");
+    s->scratch_bytes = k->chunk->scratch;
+    s->stale = s->broken = true;
+    if (status == MT_OK) status = sim_session_tables(s, &error);
+    if (status == MT_OK) status = sim_session_launch(s, 1, NULL, NULL, &done, &error);
+    if (status != MT_OK) snprintf(what, size, "%.*s", (int)size - 1, error.message);
     for (int i = 0; i < count; i++)
-        if (k->op.layout[i] != ROLE_ROWS) tensors_free(&laid[i], 1);
-    return failure;
+        if (layouts[i] != ROLE_ROWS) tensors_free(&laid[i], 1);
+    machine_sim.session_destroy(&s->base);
+    return status == MT_OK;
 }
 
 /* Runs a case and compares; twice, in another order of threads, for the same bits. */
-static inline bool check_cuda(const cuda_case *k, char *what, size_t size) {
+static inline __attribute__((unused)) bool check_cuda(const cuda_case *k, char *what, size_t size) {
     test_tensor tensors[CASE_TENSORS], copies[CASE_TENSORS], again[CASE_TENSORS];
     const int count = tensors_make(k->c, tensors);
     for (int i = 0; i < count; i++) tensor_copy(&copies[i], &tensors[i]), tensor_copy(&again[i], &tensors[i]);
     run_interpreter(k->c, tensors, count);
-    const char *failure = run_cuda(k, copies, count, 1);
-    if (!failure) failure = run_cuda(k, again, count, 977);
-    bool good = !failure;
-    if (failure) snprintf(what, size, "%s", failure);
+    bool good = run_cuda(k, copies, count, 1, what, size) && run_cuda(k, again, count, 977, what, size);
     for (int i = 0; i < count && good; i++) {
         good = !differs(&copies[i], &tensors[i], k->c->tolerance, what, size);
         if (good && memcmp(copies[i].memory, again[i].memory, copies[i].size)) {
@@ -185,25 +251,21 @@ static inline bool check_cuda(const cuda_case *k, char *what, size_t size) {
 }
 
 /* Emits and compiles cuda_cases[first, last). */
-static inline bool build_chunk(int first, int last) {
-    static emit_cuda_op ops[CASES];
-    text unit = {0};
+static inline __attribute__((unused)) bool build_chunk(int first, int last) {
+    emit_cuda_op ops[CUDA_CHUNK];
     mt_error error = {0};
-    emit_cuda_info info = {.no_lines = true};
-    for (int i = first; i < last; i++) ops[i - first] = cuda_cases[i].op;
-    if (emit_cuda(&unit, ops, (size_t)(last - first), &info, &error)) {
-        fprintf(stderr, "%s: %s\n", error.where, error.message);
-        return false;
-    }
-    void *library = compile_shim(unit.data);
-    text_free(&unit);
-    if (!library) return false;
+    cuda_chunk *chunk = calloc(1, sizeof *chunk); /* as long as the process */
+    if (!chunk) return false;
     for (int i = first; i < last; i++) {
-        *(void **)&cuda_cases[i].run = dlsym(library, "shim_run");
+        ops[i - first] = cuda_cases[i].op;
+        chunk->ops[i - first] = cuda_cases[i].c->op;
         cuda_cases[i].opcode = i - first;
-        cuda_cases[i].scratch = info.scratch_bytes;
+        cuda_cases[i].chunk = chunk;
     }
-    return true;
+    if (sim_compile(cuda_sim(), ops, (size_t)(last - first), &chunk->scratch, &chunk->code, &error) == MT_OK)
+        return true;
+    fprintf(stderr, "%s: %s\n", error.where, error.message);
+    return false;
 }
 
 #endif

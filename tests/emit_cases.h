@@ -105,10 +105,11 @@ static inline void add_elementwise(void) {
              "tile t(x: in bool[M, 7], z: in bool[M, 7], y: out bool[M, 7]) over (i in M) { a = x[i, :]; b = z[i, :]; "
              "y[i, :] = (a or b) and not (a == b) }",
              "", "x 9 7; z 9 7; y 9 7", 0);
-    add_case("elementwise bits",
-             "tile t(x: in f32[M, 7], u: in u32[M, 7], y: out u32[M, 7], z: out f32[M, 7], w: out f32[M, 7]) over (i in M) "
-             "{ b = bits(x[i, :]); y[i, :] = b; z[i, :] = bits(u[i, :]); w[i, :] = bits(b & 0x7fffffff) }",
-             "", "x 50 7 special; u 50 7; y 50 7; z 50 7; w 50 7", 0);
+    add_case(
+        "elementwise bits",
+        "tile t(x: in f32[M, 7], u: in u32[M, 7], y: out u32[M, 7], z: out f32[M, 7], w: out f32[M, 7]) over (i in M) "
+        "{ b = bits(x[i, :]); y[i, :] = b; z[i, :] = bits(u[i, :]); w[i, :] = bits(b & 0x7fffffff) }",
+        "", "x 50 7 special; u 50 7; y 50 7; z 50 7; w 50 7", 0);
 }
 
 static inline void add_casts(void) {
@@ -485,6 +486,24 @@ static inline void add_slices(void) {
              "tile t(x: in f32[4, 9], y: inout f32[4, 9], z: out f32[4, 9]) over (r in 1) { v = y[:, :]; y[:, :] = x; "
              "w = y[:, :]; y[:, :] = x * 3; z[:, :] = v + w }",
              "", "x 4 9; y 4 9; z 4 9", 0);
+    /* Sums, indices and starts are read before anything is stored, in whatever order it is: concatenations are stored
+     * in pieces. */
+    add_case("inout sums behind a concat",
+             "tile t(x: in f32[5, 4], a: in f32[5, 5], u: in f32[9, 5], y: inout f32[5, 9], z: inout f32[5, 9], w: out "
+             "f32[5, 9]) over (r in 1) { v = z * 2; v = concat(x, a + max(v, axis = 1), axis = 1); v = concat(x, "
+             "dot(v, u), axis = 1); w[:, :] = v; y[:, :] = concat(x, a + sum(y[:, :], axis = 1), axis = 1); z[:, :] = "
+             "concat(x, a + dot(z[:, :], u), axis = 1) }",
+             "", "x 5 4; a 5 5; u 9 5; y 5 9; z 5 9; w 5 9", 1e-4);
+    add_case("inout by its own indices",
+             "tile t(x: in i32[6, 4], a: in i32[12], y: inout i32[12], z: inout i32[12], w: inout i32[4, 12]) over (r "
+             "in 1) { y[y[0 : +12]] = a; z[z[3] : +4] = x[z[0 : +4], 0] + 5; w[:, w[0, :]] = reshape(a, 1, 12) + 1 }",
+             "", "x 6 4; a 12 in 0 9; y 12 in -2 13; z 12 in 0 6; w 4 12 in -2 13", 0);
+    add_case("inout by its own starts",
+             "tile t(a: in i32[12], y: inout i32[2, 12], z: inout i32[2, 12], w: inout i32[12], v: inout i32[2, 12]) "
+             "over (r in 1) { y[y[0, 5], y[1, 2] : +10] = concat(a[0 : +3], a[2 : +7], axis = 0); z[z[0, 1], :] = z[1, "
+             "3] + a; w[w[5] : +4 < w[2]] = max(w[:], axis = 0) + iota(4); v[:, :] = v[1, 3]; v[0, v[0, :]] += "
+             "concat(a[0 : +2], v[1, 2 : +10], axis = 0) }",
+             "", "a 12 in 0 9; y 2 12 in 0 1; z 2 12 in 0 1; w 12 in 0 9; v 2 12 in 0 9", 0);
     add_case("store scalar",
              "tile t(x: in f32[4], y: out f32[4, 6]) over (r in 4) { y[r, :] = x[r]; y[r, 2] = x[r] * 2 }", "",
              "x 4; y 4 6", 0);

@@ -1,4 +1,4 @@
-/* The CUDA emitter. Numbers: the emitted code runs on the CPU (cuda_shim.h) and is compared with the interpreter, over
+/* The CUDA emitter. Numbers: the emitted code runs on the simulator and is compared with the interpreter, over
  * all cases of test_emit.c and more: products with streamed weights, in all formats and at odd sizes. Code: the
  * library's ops compile with NVRTC for the chips, without spills. The lowered form: loader and consumers walk the same
  * pages; nothing is touched by two threads without a SYNC between. */
@@ -152,8 +152,12 @@ static void add_streamed(void) {
 
 /* ---- numbers ---- */
 
+static char cache[TEMPORARY_BYTES];
+
 static int cuda_setup(void **state) {
     (void)state;
+    if (!temporary_make(cache)) return -1;
+    setenv("MONOTILE_CACHE", cache, 1);
     add_elementwise();
     add_casts();
     add_reductions();
@@ -193,21 +197,21 @@ static int cuda_teardown(void **state) {
     (void)state;
     for (int i = 0; i < case_count; i++) free(cases[i].source), free(cases[i].own_tensors);
     arena_free(case_memory);
-    return 0;
+    return temporary_remove(cache);
 }
 
 static void test_numbers(void **state) {
     (void)state;
     int failed = 0;
-    if (system("g++ --version > /dev/null 2>&1")) {
-        print_message("skipped: there is no g++ to run the emitted code with\n");
+    if (system("${CXX:-c++} --version > /dev/null 2>&1")) {
+        print_message("skipped: there is no C++ compiler to run the emitted code with\n");
         skip();
     }
     for (int first = 0; first < cuda_case_count; first += CUDA_CHUNK) {
         const int last = (int)min_i64(first + CUDA_CHUNK, cuda_case_count);
         assert_true(build_chunk(first, last));
         for (int i = first; i < last; i++) {
-            char what[256];
+            char what[1100];
             random_begin(cuda_cases[i].c);
             if (getenv("EMIT_TRACE")) fprintf(stderr, "%s\n", cuda_cases[i].c->name);
             if (check_cuda(&cuda_cases[i], what, sizeof what)) continue;

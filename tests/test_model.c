@@ -412,14 +412,17 @@ typedef struct generated { /* what mt_engine_generate gave out */
     text said;
 } generated;
 
-static int take(void *context, int32_t id, const char *piece, size_t length) {
+static int take_any(void *context, int32_t id, const char *piece, size_t length) {
     generated *g = context;
-    assert_int_equal(strlen(piece), length);
     text_append(&g->said, piece, length);
     if (id < 0) return 0;
     assert_true((size_t)g->count < COUNT_OF(g->ids));
     g->ids[g->count++] = id;
     return g->count == g->stop;
+}
+static int take(void *context, int32_t id, const char *piece, size_t length) {
+    assert_int_equal(strlen(piece), length);
+    return take_any(context, id, piece, length);
 }
 
 static int32_t largest(const float *row, size_t count) {
@@ -509,11 +512,12 @@ static void test_machine_samples(void **state) {
         o.sampler.seed += i;
         for (int k = 0; k < 2; k++) {
             CHECK(mt_engine_rewind(engines[k], 0, error));
-            CHECK(mt_engine_generate(engines[k], t, s.ids, PROMPT, &o, take, &g[k], &stats[k], error));
+            CHECK(mt_engine_generate(engines[k], t, s.ids, PROMPT, &o, take_any, &g[k], &stats[k], error));
         }
         assert_int_equal(g[0].count, g[1].count);
         assert_memory_equal(g[0].ids, g[1].ids, (size_t)g[0].count * sizeof *g[0].ids);
-        assert_string_equal(g[0].said.data ? g[0].said.data : "", g[1].said.data ? g[1].said.data : "");
+        assert_int_equal(g[0].said.length, g[1].said.length);
+        if (g[0].said.length) assert_memory_equal(g[0].said.data, g[1].said.data, g[0].said.length);
         assert_int_equal(stats[0].ended_by, stats[1].ended_by);
         assert_int_equal(mt_engine_position(engines[0]), mt_engine_position(engines[1]));
         assert_memory_equal(mt_engine_logits(engines[0]), mt_engine_logits(engines[1]), 515 * sizeof(float));
@@ -521,7 +525,7 @@ static void test_machine_samples(void **state) {
         text_free(&g[0].said);
         text_free(&g[1].said);
     }
-    print_message("%d of %zu ended by a token\n", ends, 2 * COUNT_OF(options));
+    assert_true(ends > 0);
     mt_engine_destroy(engines[0]);
     mt_engine_destroy(engines[1]);
     stage_close(&s);
@@ -787,9 +791,10 @@ int main(void) {
     static const struct CMUnitTest others[] = {
         cmocka_unit_test(test_machines),        cmocka_unit_test(test_context),
         cmocka_unit_test(test_options),         cmocka_unit_test(test_files),
-        cmocka_unit_test(test_refusals),        cmocka_unit_test(test_generate), cmocka_unit_test(test_machine_samples),
-        cmocka_unit_test(test_smollm_ids),      cmocka_unit_test(test_smollm_logits),
-        cmocka_unit_test(test_smollm_machines), cmocka_unit_test(test_smollm_greedy),
+        cmocka_unit_test(test_refusals),        cmocka_unit_test(test_generate),
+        cmocka_unit_test(test_machine_samples), cmocka_unit_test(test_smollm_ids),
+        cmocka_unit_test(test_smollm_logits),   cmocka_unit_test(test_smollm_machines),
+        cmocka_unit_test(test_smollm_greedy),
     };
     struct CMUnitTest tests[MODELS + COUNT_OF(others)];
     for (size_t i = 0; i < MODELS; i++)

@@ -12,8 +12,9 @@ typedef struct mt_engine mt_engine; /* one sequence; one thread at a time */
 
 /* Where mt_engine_generate chooses tokens. The rules and the random numbers are the same. */
 typedef enum mt_sampler_place {
+    MT_SAMPLER_AUTO,   /* on the host, until the machine's own loop is proven on GPUs (bench/LOG.md) */
     MT_SAMPLER_HOST,   /* from logits, by mt_sampler_sample */
-    MT_SAMPLER_MACHINE /* inside the machine, as part of the program, so that step follows step without the host */
+    MT_SAMPLER_MACHINE /* as part of the program, so that step follows step without the host */
 } mt_sampler_place;
 
 typedef struct mt_engine_options {

@@ -48,10 +48,10 @@ typedef enum mt_sampling {
 enum { MT_SAMPLE_STOPS = 16 };
 
 typedef struct mt_step {
-    int32_t rows;      /* tokens a step takes at most. 1: exactly one. More: the live value "rows" says how many */
-    int32_t context;   /* positions the cache has room for */
-    int all_logits;    /* logits of every row; otherwise of the last one */
-    const char *cache; /* the cache's element type; NULL: "f32" */
+    int32_t rows;         /* tokens a step takes at most. 1: exactly one. More: the live value "rows" says how many */
+    int32_t context;      /* positions the cache has room for */
+    int all_logits;       /* logits of every row; otherwise of the last one */
+    const char *cache;    /* the cache's element type; NULL: "f32" */
     const char *products; /* what weights and activations are rounded to where they are multiplied; "half": bf16 where
                              the weight is bf16, f16 elsewhere; NULL: "f32", not at all */
     mt_sampling sampling; /* other than MT_SAMPLE_NOT only with rows = 1 */
@@ -61,12 +61,13 @@ typedef struct mt_step {
  * "ids" i32 [rows]. States "cache.k.N", "cache.v.N" [context, kv_heads, head_dim]. Output "logits" f32 [rows or 1,
  * vocab]. The graph is the caller's.
  *
- * With sampling, "logits" is a state, and in place of "ids" there are: state "token" i32 [1], the token that the step takes
- * and then the one that it chose; state "stop" i32 [1], which becomes 1 when that is one of the stops, 2 when no logit is a
- * number above -inf (the token is then -1), else 0; output "tokens" i32 [context + 1], whose element pos + 1 becomes the
- * token, the others stay; and the inputs "sample.options" f32 [4] (temperature, top-p, min-p, 0), "sample.words" u32 [4]
- * (top-k, the seed's low and high half, what is added to pos to make the step of the random numbers) and "sample.stops" i32
- * [MT_SAMPLE_STOPS] (ids, the unused ones -1). The rules are those of mt_sampler_sample (mt_sampler_options). */
+ * With sampling, "logits" and "ids" are states, and "ids" is first the token that the step takes and then the one that
+ * it chose. There are also: state "stop" i32 [1], which becomes 1 when that is one of the stops, 2 when no logit is a
+ * number above -inf (the token is then -1), else 0; output "tokens" i32 [context + 1], whose element pos + 1 becomes
+ * the token, the others stay; and the inputs "sample.options" f32 [4] (temperature, top-p, min-p, 0), "sample.words"
+ * u32 [4] (top-k, the seed's low and high half, what is added to pos to make the step of the random numbers) and
+ * "sample.stops" i32 [MT_SAMPLE_STOPS] (ids, the unused ones -1). The rules are those of mt_sampler_sample
+ * (mt_sampler_options). */
 MT_API mt_status mt_model_graph(const mt_model *m, const mt_step *step, mt_graph **out, mt_error *error);
 
 /* Binds every weight of a program that was compiled from one of this model's graphs. */

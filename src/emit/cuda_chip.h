@@ -153,6 +153,34 @@ MT_DEVICE uint32_t mt_f16_pair(float a, float b) {
     return c;
 }
 
+/* Two f16 at once, each result rounded once. */
+MT_DEVICE uint32_t mt_add_f16x2(uint32_t a, uint32_t b) {
+    uint32_t c;
+    asm("add.rn.f16x2 %0, %1, %2;" : "=r"(c) : "r"(a), "r"(b));
+    return c;
+}
+MT_DEVICE uint32_t mt_mul_f16x2(uint32_t a, uint32_t b) {
+    uint32_t c;
+    asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(c) : "r"(a), "r"(b));
+    return c;
+}
+MT_DEVICE uint32_t mt_fma_f16x2(uint32_t a, uint32_t b, uint32_t c) {
+    uint32_t d;
+    asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
+    return d;
+}
+/* A word's lower or upper half, twice. In one assembler statement, so that it can be part of what reads it. */
+MT_DEVICE uint32_t mt_twice(uint32_t word, int upper) {
+    uint32_t c;
+    if (upper)
+        asm("{.reg .b16 l, h; mov.b32 {l, h}, %1; mov.b32 %0, {h, h};}" : "=r"(c) : "r"(word));
+    else
+        asm("{.reg .b16 l, h; mov.b32 {l, h}, %1; mov.b32 %0, {l, l};}" : "=r"(c) : "r"(word));
+    return c;
+}
+/* Four of the eight bytes of a (0 to 3) and b (4 to 7): those that the selector's digits name, the last one first. */
+MT_DEVICE uint32_t mt_bytes(uint32_t a, uint32_t b, uint32_t selector) { return __byte_perm(a, b, selector); }
+
 /* A tensor's memory, which the compiler cannot tell from shared memory by itself. */
 template <typename T> MT_DEVICE T *mt_global(T *p) {
     __builtin_assume(__isGlobal(p));

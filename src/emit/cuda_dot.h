@@ -1,11 +1,15 @@
 /* Products of few rows on the tensor cores, with weights from pages. Pasted behind cuda_math.h.
  *
- * m16n8k16 with the activations as the 16 x 16 operand (rows of the batch; one row is repeated) and 8 weight rows as
- * the 16 x 8 operand. Lane l has weight row l / 4 and, with q = l % 4, of 16 columns the ones that mma calls 2q,
- * 2q + 1, 2q + 8, 2q + 9. Which columns of the weight those are is free, as long as both operands agree: so a lane
- * takes neighbours.
- *   atoms: of 64 columns the 16 from 16 q on: chunks 2q and 2q + 1 of its row, two mma each
- *   bands: of 32 columns 4 from 4 q on and 4 from 16 + 4 q on: one mma each
+ * m16n8k16 multiplies 16 x 16 by 16 x 8. Lane l has the row l / 4 of 8 weight rows and, with q = l % 4, of a run of
+ * columns those of its quarter: which ones is free, as long as both operands agree, so it takes neighbours.
+ *   atoms: of 64 columns the 16 from 16 q on: chunks 2q and 2q + 1 of its row
+ *   bands: of 32 columns 4 from 4 q on (the low half) and 4 from 16 + 4 q on (the high half)
+ * More than 4 rows of the batch (one row is repeated): they are the 16 x 16 operand, the weights the 16 x 8 one, and
+ * each half takes an mma.
+ * At most 4: the weights are the 16 x 16 operand, the low halves as its first 8 rows, the high halves as the last 8; of
+ * the 8 columns, 2j has row j of the batch for the low halves and 2j + 1 for the high ones. One mma takes both halves;
+ * the two of its four quadrants that mean something lie in the same lane, q = j: elements 0 and 3 of its fragment.
+ *
  * Every warp takes every eighth atom, or slice of 32 columns, of a page, and keeps sums in two fragments, so that two
  * mma are under way. */
 #ifndef CUDA_DOT_H
@@ -31,68 +35,90 @@ MT_DEVICE void mt_mma(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint
         mt_mma_f16(d, a0, a1, a2, a3, b0, b1);
 }
 
-/* The panel's rows that a lane reads: row l / 4, and with more than 8 rows also the one 8 below. What is beyond the
- * last row is not used. */
+/* Where a lane begins to read the panel. With more than 4 rows: row l / 4, and with more than 8 also the one 8 below;
+ * with at most 4: row l / 8. What is beyond the last row is not used. */
 template <int ROWS> MT_DEVICE const char *mt_panel_row(const void *panel, int stride, int lane) {
-    const int row = lane / 4;
+    const int row = ROWS > 4 ? lane / 4 : lane / 8;
     return (const char *)panel + (ROWS == 1 ? 0 : row < ROWS ? row : ROWS - 1) * stride;
 }
 template <int ROWS> MT_DEVICE int mt_panel_below(int stride, int lane) {
     return (lane / 4 + 8 < ROWS ? 8 : 0) * (ROWS > 8 ? stride : 0);
 }
 
-/* A page of `atoms` <= 16 atoms. `row`: mt_panel_row at the page's first column. */
-template <int ROWS, int TYPE, int WEIGHT>
+/* A page of `atoms` atoms, from LEAST to 16. `row`: mt_panel_row at the page's first column. With at most 4 rows the
+ * low half of a chunk is its pairs 0 and 2, the high one 1 and 3: so a chunk as it was loaded is an operand. */
+template <int ROWS, int TYPE, int WEIGHT, int LEAST>
 MT_DEVICE void mt_dense_page(mt_context *mt, float (&even)[4], float (&odd)[4], int atoms, const char *row,
                              int stride) {
     const char *page = mt_page_take(mt);
     const int r = mt->lane / 4, q = mt->lane % 4;
-    uint4 w[4], v[4], u[4]; /* weights; rows of the panel; rows 8 below */
+    uint4 w[4], v[4], u[4]; /* weights; rows of the panel (at most 4: x, y its pairs); rows 8 below */
     const int below = mt_panel_below<ROWS>(stride, mt->lane);
 #pragma unroll
     for (int i = 0; i < 4; i++) { /* atom i / 2 of this warp, chunk 2q + i % 2 */
         const int atom = mt->warp + i / 2 * CUDA_WARPS, chunk = 2 * q + i % 2;
-        if (atom < atoms) {
+        if ((i / 2 + 1) * CUDA_WARPS <= LEAST || atom < atoms) {
+            const char *from = row + atom * 128 + chunk * 16;
             w[i] = *(const uint4 *)(page + atom * 1024 + r * 128 + ((chunk ^ r) << 4));
-            v[i] = *(const uint4 *)(row + atom * 128 + chunk * 16);
-            if (ROWS > 8) u[i] = *(const uint4 *)(row + below + atom * 128 + chunk * 16);
+            if (ROWS <= 4) {
+                v[i].x = *(const uint32_t *)(from + r % 2 * 4);
+                v[i].y = *(const uint32_t *)(from + r % 2 * 4 + 8);
+            } else
+                v[i] = *(const uint4 *)from;
+            if (ROWS > 8) u[i] = *(const uint4 *)(from + below);
         }
     }
     mt_page_release(mt);
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-        if (mt->warp + i / 2 * CUDA_WARPS >= atoms) continue;
-        const uint4 x = ROWS == 1 ? v[i] : ROWS > 8 ? u[i] : make_uint4(0, 0, 0, 0);
-        mt_mma<TYPE>(even, v[i].x, x.x, v[i].y, x.y, mt_as<WEIGHT, TYPE>(w[i].x), mt_as<WEIGHT, TYPE>(w[i].y));
-        mt_mma<TYPE>(odd, v[i].z, x.z, v[i].w, x.w, mt_as<WEIGHT, TYPE>(w[i].z), mt_as<WEIGHT, TYPE>(w[i].w));
+        if ((i / 2 + 1) * CUDA_WARPS > LEAST && mt->warp + i / 2 * CUDA_WARPS >= atoms) continue;
+        const uint32_t b[4] = {mt_as<WEIGHT, TYPE>(w[i].x), mt_as<WEIGHT, TYPE>(w[i].y), mt_as<WEIGHT, TYPE>(w[i].z),
+                               mt_as<WEIGHT, TYPE>(w[i].w)};
+        if (ROWS <= 4)
+            mt_mma<TYPE>(i % 2 ? odd : even, b[0], b[1], b[2], b[3], v[i].x, v[i].y);
+        else {
+            const uint4 x = ROWS > 8 ? u[i] : make_uint4(0, 0, 0, 0);
+            mt_mma<TYPE>(even, v[i].x, x.x, v[i].y, x.y, b[0], b[1]);
+            mt_mma<TYPE>(odd, v[i].z, x.z, v[i].w, x.w, b[2], b[3]);
+        }
     }
 }
 
-/* A page of 8 rows of `bytes` bytes of blocks, `columns` of them. FORMAT has the sizes of a block and its decoder: the
- * 8 elements of lane q of slice `slice` of a block. */
-template <int ROWS, int TYPE, typename FORMAT>
+/* Slice warp + i * CUDA_WARPS of a page: `row` is the lane's place in the panel, `blocks` its row of the page. */
+template <int ROWS, typename FORMAT>
+MT_DEVICE void mt_slice(float (&even)[4], float (&odd)[4], int i, const char *row, int below, const uint8_t *blocks,
+                        const mt_context *mt) {
+    enum { SLICES = FORMAT::BLOCK / 32, TYPE = FORMAT::PRODUCT, WHOLE = CUDA_WARPS % SLICES == 0 };
+    const int q = mt->lane % 4, s = mt->warp + i * CUDA_WARPS;
+    const int block = WHOLE ? mt->warp / SLICES + i * (CUDA_WARPS / SLICES) : s / SLICES;
+    uint32_t w[4]; /* the low half's pairs, then the high half's */
+    FORMAT::slice(w, blocks + block * FORMAT::BYTES, WHOLE ? mt->warp % SLICES : s % SLICES, q);
+    if (ROWS <= 4) {
+        const uint2 v = *(const uint2 *)(row + s * 64 + mt->lane / 4 % 2 * 32 + q * 8);
+        mt_mma<TYPE>(i % 2 ? odd : even, w[0], w[2], w[1], w[3], v.x, v.y);
+    }
+#pragma unroll
+    for (int half = 0; half < (ROWS > 4 ? 2 : 0); half++) {
+        const uint2 v = *(const uint2 *)(row + s * 64 + half * 32 + q * 8);
+        uint2 x = make_uint2(0, 0);
+        if (ROWS > 8) x = *(const uint2 *)(row + below + s * 64 + half * 32 + q * 8);
+        mt_mma<TYPE>(half ? odd : even, v.x, x.x, v.y, x.y, w[half * 2], w[half * 2 + 1]);
+    }
+}
+
+/* A page of 8 rows, `bytes` apart, of blocks: `columns` of them, from LEAST to MOST. FORMAT has the sizes of a block
+ * and its decoder: the 8 elements of lane q of slice `slice` of a block, as pairs of the product's type. All slices of
+ * a warp are one straight run of code, so that their loads and decodings overlap. */
+template <int ROWS, typename FORMAT, int LEAST, int MOST>
 MT_DEVICE void mt_block_page(mt_context *mt, float (&even)[4], float (&odd)[4], int columns, int bytes, const char *row,
                              int stride) {
     const char *page = mt_page_take(mt);
-    const int q = mt->lane % 4, below = mt_panel_below<ROWS>(stride, mt->lane);
+    const int below = mt_panel_below<ROWS>(stride, mt->lane);
     const uint8_t *blocks = (const uint8_t *)page + mt->lane / 4 * bytes;
-    enum { SLICES = FORMAT::BLOCK / 32 };
-#pragma unroll 2
-    for (int s = mt->warp; s < columns / 32; s += CUDA_WARPS) {
-        float e[8];
-        FORMAT::slice(e, blocks + s / SLICES * FORMAT::BYTES, s % SLICES, q);
 #pragma unroll
-        for (int half = 0; half < 2; half++) {
-            const uint2 v = *(const uint2 *)(row + s * 64 + half * 32 + q * 8);
-            uint2 x = v;
-            if (ROWS > 8)
-                x = *(const uint2 *)(row + below + s * 64 + half * 32 + q * 8);
-            else if (ROWS > 1)
-                x = make_uint2(0, 0);
-            mt_mma<TYPE>(half ? odd : even, v.x, x.x, v.y, x.y, mt_pair<TYPE>(e[half * 4], e[half * 4 + 1]),
-                         mt_pair<TYPE>(e[half * 4 + 2], e[half * 4 + 3]));
-        }
-    }
+    for (int i = 0; i < (MOST / 32 + CUDA_WARPS - 1) / CUDA_WARPS; i++)
+        if ((i + 1) * CUDA_WARPS * 32 <= LEAST || mt->warp + i * CUDA_WARPS < columns / 32)
+            mt_slice<ROWS, FORMAT>(even, odd, i, row, below, blocks, mt);
     mt_page_release(mt);
 }
 
@@ -101,10 +127,15 @@ template <int ROWS>
 MT_DEVICE void mt_leave(float *parts, int stride, int at, const float (&even)[4], const float (&odd)[4],
                         const mt_context *mt, bool adds) {
     const int r = mt->lane / 4, q = mt->lane % 4;
-    float *to = parts + (mt->warp * ROWS + r) * stride + at + 2 * q;
+    if (ROWS <= 4 && q < ROWS) {
+        float *to = parts + (mt->warp * ROWS + q) * stride + at + r;
+        const float a = (even[0] + even[3]) + (odd[0] + odd[3]);
+        *to = adds ? *to + a : a;
+    }
 #pragma unroll
-    for (int half = 0; half < (ROWS > 8 ? 2 : 1); half++, to += 8 * stride) {
+    for (int half = 0; half < (ROWS > 8 ? 2 : ROWS > 4 ? 1 : 0); half++) {
         if (r + 8 * half >= ROWS) continue;
+        float *to = parts + (mt->warp * ROWS + r + 8 * half) * stride + at + 2 * q;
         const float a = even[2 * half] + odd[2 * half], b = even[2 * half + 1] + odd[2 * half + 1];
         to[0] = adds ? to[0] + a : a;
         to[1] = adds ? to[1] + b : b;

@@ -64,7 +64,7 @@ MT_DEVICE void mt_trace_begin(const mt_context *c) {
 MT_DEVICE void mt_trace_end(mt_context *c, uint32_t at, uint32_t parity) {
     cuda_trace_clock *clock = c->launch->trace_clocks + blockIdx.x;
     for (int i = 0; i < CUDA_SLOTS; i++) {
-        const bool waited = !c->stopped && mt_wait(c, &c->cta->slot_empty[at], parity, CUDA_SLOT_WAIT);
+        const bool waited = !mt_stop(c->cta) && mt_watch(c, &c->cta->slot_empty[at], parity);
         const bool empty = waited || mt_mbarrier_test(&c->cta->slot_empty[at], parity);
         if (__all_sync(0xffffffffu, empty)) mt_trace_turn(c, &c->cta->slot[at], 0);
         if (++at == CUDA_SLOTS) at = 0, parity ^= 1;
@@ -82,7 +82,7 @@ static __device__ void mt_controller(mt_context *c) {
             const bool more = mt_fetch(c, run, i, &number);
             mt_slot *s = &c->cta->slot[at];
             c->slot = 0;
-            if (!mt_wait(c, &c->cta->slot_empty[at], parity, CUDA_SLOT_WAIT)) { /* loader and consumers: mt_done */
+            if (!mt_watch(c, &c->cta->slot_empty[at], parity)) { /* loader and consumers: mt_done */
                 MT_TRACED(mt_trace_end(c, at, parity);)
                 return;
             }
@@ -108,7 +108,12 @@ static __device__ void mt_controller(mt_context *c) {
         }
         c->epoch++;
     }
-    MT_TRACED(mt_trace_end(c, at, parity);)
+#ifdef MT_TRACE
+    mt_trace_end(c, at, parity);
+#else
+    for (int s = 0; s < CUDA_SLOTS && mt_watch(c, &c->cta->slot_empty[at], parity); s++) /* keeps watch to the end */
+        if (++at == CUDA_SLOTS) at = 0, parity ^= 1;
+#endif
 }
 
 typedef struct mt_cursor {
@@ -141,6 +146,11 @@ static __device__ void mt_loader(mt_context *c) {
         MT_TRACED(mt_note(c)->load_end = mt_clock();)
         mt_done(c, &k, true);
     }
+    if (c->stopped && mt_stop(c->cta) == MT_TIMED_OUT) { /* the consumers know better what is the matter */
+        const uint64_t start = mt_time();
+        while (mt_time() - start < 1000000 && !mt_load_relaxed(c->launch->gave_up)) {}
+        mt_give_up(c, c->stopped, 0, 0, 0);
+    }
     /* Copies that are still under way write to this CTA's memory: stay until the last fill of every page has landed. (A
      * page that was never filled is as after a phase of parity 1.) */
     for (uint32_t p = 0; p < c->launch->pages; p++)
@@ -157,15 +167,16 @@ MT_DEVICE void mt_end_of_run(mt_context *c, uint32_t run) {
     }
     const bool known_last = run + 1 == l->runs;
     if (atomicAdd(l->finished, 1u) + 1 == c->epoch * gridDim.x) {
-        mt_fence(); /* acquire: what the others did in this run; and release it to them, by `go` */
+        mt_load_acquire(l->finished); /* what the others did in this run */
         const bool stopped = l->stop_word && mt_load_relaxed(l->stop_word), last = known_last || stopped;
-        *(volatile uint32_t *)&l->done->runs = run + 1;
-        *(volatile uint32_t *)&l->done->stopped = stopped;
+        mt_fence(); /* release: all of that, and that the word has been read */
         atomicExch(l->go, 2 * c->epoch + last);
-        if (last && !known_last) *(volatile uint32_t *)&c->cta->stop = 1;
+        *(volatile uint32_t *)&l->done->runs = run + 1; /* to the host, for which nobody here waits */
+        *(volatile uint32_t *)&l->done->stopped = stopped;
+        if (last && !known_last) mt_set_stop(c->cta, MT_STOPPED);
     } else if (!known_last) {
         mt_wait_word(c, l->go, (uint32_t)CUDA_END_OF_RUN, 2 * c->epoch);
-        if (mt_load_relaxed(l->go) == 2 * c->epoch + 1) *(volatile uint32_t *)&c->cta->stop = 1;
+        if (mt_load_relaxed(l->go) == 2 * c->epoch + 1) mt_set_stop(c->cta, MT_STOPPED);
     }
 }
 
@@ -189,8 +200,10 @@ static __device__ void mt_consumer(mt_context *c) {
             mt_wait_word(c, c->launch->counters + i->wait[c->thread], i->wait[c->thread],
                          i->target[c->thread] * c->epoch);
         }
-        if (mt_sync_any(!ready || *(volatile uint32_t *)&c->cta->stop))
-            return; /* and everyone sees what the waits saw */
+        if (mt_sync_any(!ready || mt_stop(c->cta))) { /* and everyone sees what the waits saw */
+            if (c->thread == 0 && c->stopped && mt_stop(c->cta) == MT_TIMED_OUT) mt_give_up(c, c->stopped, 0, 0, 0);
+            return;
+        }
         MT_TRACED(if (c->thread == 0) mt_note(c)->ready = mt_clock(); c->first_page = 0;)
         if (end) {
             run++;
@@ -226,7 +239,7 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS, 1) monotile(const __g
     c.warp = c.thread / 32;
     c.lane = c.thread % 32;
     c.role = c.warp < CUDA_WARPS ? CUDA_ROLE_CONSUMER : c.warp == CUDA_LOADER ? CUDA_ROLE_LOADER : CUDA_ROLE_CONTROLLER;
-    c.stopped = false;
+    c.stopped = CUDA_NO_FAILURE;
     if (c.thread == 0) {
         cta.stop = 0;
         MT_TRACED(for (int s = 0; s < CUDA_SLOTS; s++) cta.slot[s].trace.received = 0;)

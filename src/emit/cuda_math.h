@@ -218,6 +218,26 @@ MT_DEVICE double mt_max_f64(double a, double b) { return a > b || b != b ? a : b
 /* An integer of magnitude up to 2^22: as the last bits of 1.5 * 2^23, which is then taken away. Exact. */
 MT_DEVICE float mt_f32_from_few(int32_t x) { return mt_float(0x4b400000u + (uint32_t)x) - 12582912.0f; }
 
+/* Four codes, a byte each, of `bits` bits that lie `step` bits apart from the word's first bit on. A step is 8, or at
+ * most 4: then the upper two move apart from the others first, and every second one then. */
+MT_DEVICE uint32_t mt_four_codes(uint32_t word, int step, int bits) {
+    const uint32_t one = (1u << bits) - 1, two = one << step | one, codes = word & (two << 2 * step | two);
+    if (step == 8) return codes;
+    const uint32_t pairs = (codes | codes << 2 * (8 - step)) & (two << 16 | two);
+    return (pairs | pairs << (8 - step)) & one * 0x01010101u;
+}
+/* Byte `lane` of four, less `bias` < 2^22: as the last bits of 2^23, which is then taken away. Exact. */
+MT_DEVICE float mt_f32_from_byte(uint32_t four, int lane, float bias) {
+    return mt_float(mt_bytes(four, 0x4b000000u, 0x7650u + (uint32_t)lane)) - (8388608.0f + bias);
+}
+/* The same with two neighbours, 2 pair and 2 pair + 1, as f16: on top of 1024. Exact while the results are. */
+MT_DEVICE uint32_t mt_f16_from_bytes(uint32_t four, int pair, float bias) {
+    return mt_add_f16x2(mt_bytes(four, 0x64646464u, pair ? 0x4342u : 0x4140u),
+                        mt_f16_pair(-1024.0f - bias, -1024.0f - bias));
+}
+/* Two neighbours' bytes as the upper halves of f16 codes. */
+MT_DEVICE uint32_t mt_high_bytes(uint32_t four, int pair) { return mt_bytes(four, 0, pair ? 0x3424u : 0x1404u); }
+
 MT_DEVICE int32_t mt_sign(uint32_t code, int bits) { return (int32_t)(code << (32 - bits)) >> (32 - bits); }
 /* Element i of packed storage with `bits` < 8 bits an element, as its code. Never reads beyond the element's last byte.
  */
@@ -299,6 +319,15 @@ template <typename T, int N> MT_DEVICE void mt_load(T (&to)[N], const T *from, i
         for (int j = 0; j < N; j++) to[j] = j >= low && j < high ? from[j] : zero;
     }
 }
+/* All of them or none; ALIGNED: at a multiple of their bytes, or of 16. */
+template <bool ALIGNED, typename T, int N> MT_DEVICE void mt_load_if(T (&to)[N], const T *from, bool there) {
+    if (there && (ALIGNED || mt_aligned<T, N>(from)))
+        mt_take(to, from);
+    else {
+#pragma unroll
+        for (int j = 0; j < N; j++) to[j] = !ALIGNED && there ? from[j] : (T)0;
+    }
+}
 template <typename T, int N> MT_DEVICE void mt_load(T (&to)[N], const T *from) {
     if (mt_aligned<T, N>(from))
         mt_take(to, from);
@@ -333,14 +362,14 @@ MT_DEVICE uint16_t mt_atom_element(const void *data, int64_t n, int64_t k, int a
     const char *atom = (const char *)data + ((n >> 3) * atoms + (k >> 6)) * 1024;
     return *(const uint16_t *)(atom + (n & 7) * 128 + (((k >> 3 & 7) ^ (n & 7)) << 4) + (k & 7) * 2);
 }
-/* The block with element (n, k): bands of `band` columns, `bytes` bytes of a row in each and `padded` of 8 rows; the
- * last one has its own sizes. */
-MT_DEVICE const uint8_t *mt_band_block(const void *data, int64_t n, int64_t k, int band, int bands, int bytes,
-                                       int padded, int last_bytes, int last_padded, int block, int block_bytes) {
+/* The block with element (n, k): bands of `band` columns, their rows `row` bytes apart, those of the last band
+ * `last_row`. */
+MT_DEVICE const uint8_t *mt_band_block(const void *data, int64_t n, int64_t k, int band, int bands, int row,
+                                       int last_row, int block, int block_bytes) {
     const int64_t at = k / band;
     const uint8_t *eight =
-        (const uint8_t *)data + (n >> 3) * ((int64_t)(bands - 1) * padded + last_padded) + at * padded;
-    return eight + (n & 7) * (at == bands - 1 ? last_bytes : bytes) + (k - at * band) / block * block_bytes;
+        (const uint8_t *)data + (n >> 3) * 8 * ((int64_t)(bands - 1) * row + last_row) + at * 8 * row;
+    return eight + (n & 7) * (at == bands - 1 ? last_row : row) + (k - at * band) / block * block_bytes;
 }
 
 /* ---- adding up ----

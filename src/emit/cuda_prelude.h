@@ -49,7 +49,7 @@ typedef struct mt_context {
     uint32_t page, page_phase; /* the ring position: index, and the parity of its next full phase */
     uint32_t epoch;            /* of this role's run */
     int role, thread, warp, lane;
-    bool stopped; /* a wait gave up: return as soon as possible */
+    uint32_t stopped; /* cuda_reason: the wait that gave up. Return as soon as possible */
     MT_TRACED(uint32_t first_page;)
 } mt_context;
 
@@ -57,50 +57,61 @@ typedef struct mt_context {
  * hoist it, of all ops, out of the loop over instructions, and have no registers left. */
 MT_DEVICE void mt_forget(mt_context *c) { asm volatile("" : "+r"(c->thread), "+r"(c->warp), "+r"(c->lane)); }
 
-/* Ends the run: the first to come writes why. It takes values, not the context, so that the context stays in registers.
- */
-static __device__ __noinline__ void mt_give_up(cuda_failure *f, uint32_t *gave_up, uint32_t *stop, uint32_t reason,
-                                               uint32_t role, uint32_t instruction, uint32_t barrier, uint32_t expected,
-                                               uint32_t actual, uint32_t epoch) {
-    *(volatile uint32_t *)stop = 1;
-    if (reason != CUDA_NO_FAILURE && atomicExch(gave_up, 1u) == 0) {
+/* ---- waits ----
+ *
+ * Waits for pages and slots stand in the code of every op, and the instruction cache is small: they poll, and look at
+ * nothing but the CTA's `stop`. The controller, which waits for a free slot whenever the others are busy, looks at the
+ * clock and at other CTAs for all of them. When it has waited too long it sets `stop` to MT_TIMED_OUT, and every role
+ * that waits then says what it waits for; the first one's words count. */
+enum { MT_STOPPED = 1, MT_TIMED_OUT = 2 };
+
+MT_DEVICE uint32_t mt_stop(const mt_cta *cta) { return *(volatile const uint32_t *)&cta->stop; }
+MT_DEVICE void mt_set_stop(mt_cta *cta, uint32_t stop) { *(volatile uint32_t *)&cta->stop = stop; }
+
+/* Ends the run for all: the first to come writes why. */
+MT_DEVICE void mt_give_up(mt_context *c, uint32_t reason, uint32_t barrier, uint32_t expected, uint32_t actual) {
+    if (atomicExch(c->launch->gave_up, 1u) == 0) {
+        cuda_failure *f = c->launch->failure;
         f->reason = reason;
         f->processor = blockIdx.x;
-        f->role = role;
-        f->instruction = instruction;
+        f->role = (uint32_t)c->role;
+        f->instruction = c->slot ? c->slot->number : 0xffffffffu;
         f->barrier = barrier;
         f->expected = expected;
         f->actual = actual;
-        f->epoch = epoch;
+        f->epoch = c->epoch;
         f->claimed = 1;
         mt_fence();
     }
 }
 
-/* True when a wait that began at `start` should end: somebody stopped, or it took too long. */
-MT_DEVICE bool mt_hopeless(mt_context *c, uint64_t start, uint32_t reason, uint32_t barrier, uint32_t expected,
-                           uint32_t actual) {
-    const bool others = *(volatile uint32_t *)&c->cta->stop || mt_load_relaxed(c->launch->gave_up);
-    if (!others && mt_time() - start < c->launch->timeout) return false;
-    c->stopped = true;
-    mt_give_up(c->launch->failure, c->launch->gave_up, &c->cta->stop, others ? (uint32_t)CUDA_NO_FAILURE : reason,
-               (uint32_t)c->role, c->slot ? c->slot->number : 0xffffffffu, barrier, expected, actual, c->epoch);
-    return true;
-}
-
 /* The instruction has an opcode that the program has no op for. */
 MT_DEVICE void mt_refuse(mt_context *c) {
-    c->stopped = true;
-    mt_give_up(c->launch->failure, c->launch->gave_up, &c->cta->stop, CUDA_BAD_OPCODE, (uint32_t)c->role,
-               c->slot->number, 0, 0, c->slot->instruction.opcode, c->epoch);
+    c->stopped = CUDA_BAD_OPCODE;
+    mt_set_stop(c->cta, MT_STOPPED);
+    mt_give_up(c, CUDA_BAD_OPCODE, 0, 0, c->slot->instruction.opcode);
 }
 
 /* Waits for a phase of an mbarrier. False: give up. */
 MT_DEVICE bool mt_wait(mt_context *c, uint64_t *b, uint32_t parity, uint32_t reason) {
-    if (mt_mbarrier_try(b, parity)) return true;
+    while (!mt_mbarrier_try(b, parity))
+        if (mt_stop(c->cta)) {
+            c->stopped = reason;
+            return false;
+        }
+    return true;
+}
+/* The controller's way to wait. */
+MT_DEVICE bool mt_watch(mt_context *c, uint64_t *b, uint32_t parity) {
     const uint64_t start = mt_time();
-    for (uint32_t tries = 1; !mt_mbarrier_try(b, parity); tries++)
-        if (tries % 16 == 0 && mt_hopeless(c, start, reason, 0, 0, 0)) return false;
+    while (!mt_mbarrier_try(b, parity)) {
+        const bool late = mt_time() - start >= c->launch->timeout;
+        if (mt_load_relaxed(c->launch->gave_up))
+            mt_set_stop(c->cta, MT_STOPPED);
+        else if (late)
+            mt_set_stop(c->cta, MT_TIMED_OUT);
+        if (mt_stop(c->cta)) return false;
+    }
     return true;
 }
 
@@ -126,11 +137,14 @@ MT_DEVICE bool mt_wait_page(mt_context *c, uint64_t *b, uint32_t parity) {
 /* Waits until a word in device memory has reached the threshold (counters wrap: compare by difference). Polls without
  * order, and takes the order with one last load: an acquiring load empties the L1 cache each time. */
 MT_DEVICE void mt_wait_word(mt_context *c, const uint32_t *word, uint32_t barrier, uint32_t threshold) {
-    uint32_t seen = mt_load_relaxed(word);
-    const uint64_t start = mt_time();
-    for (uint32_t tries = 1; (int32_t)(seen - threshold) < 0; tries++) {
-        if (tries % 256 == 0 && mt_hopeless(c, start, CUDA_BARRIER_WAIT, barrier, threshold, seen)) return;
-        seen = mt_load_relaxed(word);
+    uint32_t seen;
+    while ((int32_t)((seen = mt_load_relaxed(word)) - threshold) < 0) {
+        const uint32_t stop = mt_stop(c->cta);
+        if (stop == MT_TIMED_OUT) mt_give_up(c, CUDA_BARRIER_WAIT, barrier, threshold, seen);
+        if (stop) {
+            c->stopped = CUDA_BARRIER_WAIT;
+            return;
+        }
     }
     mt_load_acquire(word);
 }
@@ -179,7 +193,7 @@ MT_DEVICE void mt_page_release(mt_context *c) {
 MT_DEVICE int32_t mt_live_now(const mt_context *c, int live) {
     const uint32_t run = c->epoch - c->launch->epoch;
     const int32_t first = c->launch->lives[live];
-    return run ? first + (int32_t)run * c->launch->live_steps[live] : first;
+    return run ? (int32_t)((uint32_t)first + run * (uint32_t)c->launch->live_steps[live]) : first;
 }
 MT_DEVICE int32_t mt_live_value(const mt_context *c, int ordinal) {
     return mt_live_now(c, c->slot->instruction.live[ordinal]);

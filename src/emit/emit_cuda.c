@@ -60,7 +60,7 @@ static mt_status write_ops(cuda_unit_text *unit, text *functions, const emit_cud
             break;
         }
         snprintf(names[i], sizeof names[i], "op%zu_%.256s", i, ops[i].op->name);
-        cuda_op_functions(unit, lowered[i], names[i], functions);
+        cuda_op_functions(unit, lowered[i], ops[i].aligned, names[i], functions);
         info->scratch_bytes = max_i64(info->scratch_bytes, lowered[i]->shared_bytes);
         info->loader_reads_live |= lowered[i]->loader_reads_live;
     }

@@ -8,7 +8,8 @@
 typedef struct emit_cuda_op {
     const tile_op *op;
     role_layout
-        layout[TILE_PARAMS]; /* by tensor ordinal: given by the machine: what the operands of this op are bound to */
+        layout[TILE_PARAMS];   /* by tensor ordinal: given by the machine: what the operands of this op are bound to */
+    bool aligned[TILE_PARAMS]; /* by tensor ordinal: data and all strides are multiples of 16 bytes, wherever used */
 } emit_cuda_op;
 
 typedef struct emit_cuda_info {

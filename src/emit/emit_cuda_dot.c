@@ -17,6 +17,17 @@ typedef struct plain { /* what the three modes share */
     const char *right; /* the right operand's element */
 } plain;
 
+/* Vectors of the right operand that a thread reads before it uses the first of them: a load of device memory takes as
+ * long as hundreds of products. */
+enum { MOST_AHEAD = 4 };
+
+/* The largest divisor of `count` up to MOST_AHEAD. */
+static int ahead_of(int64_t count) {
+    int n = MOST_AHEAD;
+    while (count % n) n--;
+    return n;
+}
+
 static plain plain_of(cuda_emit *e, const role_statement *s) {
     const role_op *r = e->r;
     plain p = {.e = e,
@@ -66,11 +77,15 @@ static void prepare_right(plain *p, const char *row, const char *column) {
                                               e->r->op.variables[p->s->to].type));
 }
 
+/* Reads the right operand's vector. */
+static void print_right_load(plain *p) {
+    cuda_nest_lines(&p->x, LEVEL_ROW);
+    cuda_nest_lines(&p->x, LEVEL_VECTOR);
+}
+
 /* The right operand's vector as floats (or i32) in w. */
 static void print_right(plain *p) {
     cuda_emit *e = p->e;
-    cuda_nest_lines(&p->x, LEVEL_ROW);
-    cuda_nest_lines(&p->x, LEVEL_VECTOR);
     cuda_print(e, "%s w[%d];", p->type, p->vector);
     cuda_print(e, "#pragma unroll");
     OPEN(e, "for (int j = 0; j < %d; j++) {", p->vector);
@@ -79,24 +94,23 @@ static void print_right(plain *p) {
     close_block(e);
 }
 
-static void print_along_k(plain *p) {
+/* sum[i] += left * right along k; then all lanes' sums are one. */
+static void print_along_k_of(plain *p, const char *base, const char *n, const char *k, bool some) {
     cuda_emit *e = p->e;
-    const int columns = 32 / p->lanes, step = columns * ROLE_WARPS;
-    p->rows = (int)min_i64(p->m, 8);
-    const char *base = cuda_name(e, "column"), *n = columns > 1 ? cuda_name(e, "n") : base, *k = cuda_name(e, "k");
-    prepare_right(p, n, k);
-    const bool some = p->n % columns != 0; /* the last lanes may have no column: they take the last one again */
-    OPEN(e, "for (int %s = mt->warp * %d; %s < %" PRId64 "; %s += %d) {", base, columns, base, p->n, base, step);
-    if (columns > 1 && some)
-        cuda_print(e, "const int %s = mt_min32(%s + mt->lane / %d, %" PRId64 ");", n, base, p->lanes, p->n - 1);
-    else if (columns > 1)
-        cuda_print(e, "const int %s = %s + mt->lane / %d;", n, base, p->lanes);
+    const int columns = 32 / p->lanes;
+    OPEN(e, "{");
     const char *first = open_rows(p);
     cuda_print(e, "%s sum[%d] = {0};", p->type, p->rows);
-    OPEN(e, "for (int %s = %s; %s < %" PRId64 "; %s += %d) {", k,
-         p->vector > 1 ? arena_printf(e->memory, "mt->lane %% %d * %d", p->lanes, p->vector)
-                       : arena_printf(e->memory, "mt->lane %% %d", p->lanes),
-         k, p->k, k, p->lanes * p->vector);
+    const bool once = p->k <= p->lanes * p->vector;
+    if (!once) {
+        OPEN(e, "for (int %s = mt->lane %% %d * %d; %s < %" PRId64 "; %s += %d) {", k, p->lanes, p->vector, k, p->k, k,
+             p->lanes * p->vector);
+        print_right_load(p);
+    }
+    if (once && p->k < p->lanes * p->vector) {
+        OPEN(e, "if (%s < %" PRId64 ") {", k, p->k);
+        print_right_load(p);
+    }
     print_right(p);
     cuda_print(e, "#pragma unroll");
     OPEN(e, "for (int i = 0; i < %d; i++) {", p->rows);
@@ -105,7 +119,7 @@ static void print_along_k(plain *p) {
     cuda_print(e, "#pragma unroll");
     cuda_print(e, "for (int j = 0; j < %d; j++) sum[i] += a[j] * w[j];", p->vector);
     close_block(e);
-    close_block(e);
+    if (!once || p->k < p->lanes * p->vector) close_block(e);
     cuda_print(e, "#pragma unroll");
     OPEN(e, "for (int i = 0; i < %d; i++) {", p->rows);
     cuda_print(e, "const %s all = mt_join_lanes<%d>(sum[i], MT_SUM);", p->type, p->lanes);
@@ -116,6 +130,36 @@ static void print_along_k(plain *p) {
                p->s->adds ? "+=" : "=");
     close_block(e);
     if (p->rows < p->m) close_block(e);
+    close_block(e);
+}
+
+static void print_along_k(plain *p) {
+    cuda_emit *e = p->e;
+    const int columns = 32 / p->lanes, step = columns * ROLE_WARPS;
+    const bool some = p->n % columns != 0; /* the last lanes may have no column: they take the last one again */
+    const bool once = p->k <= p->lanes * p->vector, whole = p->k == p->lanes * p->vector;
+    const int ahead = whole && p->n % step == 0 ? ahead_of(p->n / step) : 1;
+    p->rows = (int)min_i64(p->m, 8);
+    const char *base = cuda_name(e, "column"), *n[MOST_AHEAD], *k = cuda_name(e, "k");
+    plain turn[MOST_AHEAD];
+    cuda_print(e, "#pragma unroll 1");
+    OPEN(e, "for (int %s = mt->warp * %d; %s < %" PRId64 "; %s += %d) {", base, columns, base, p->n, base,
+         step * ahead);
+    if (once) cuda_print(e, "const int %s = mt->lane %% %d * %d;", k, p->lanes, p->vector);
+    for (int t = 0; t < ahead; t++) {
+        turn[t] = *p;
+        cuda_nest_begin(e, &turn[t].x, p->vector);
+        n[t] = columns > 1 || t ? cuda_name(e, "n") : base;
+        prepare_right(&turn[t], n[t], k);
+        if (columns > 1 && some)
+            cuda_print(e, "const int %s = mt_min32(%s + mt->lane / %d, %" PRId64 ");", n[t], base, p->lanes, p->n - 1);
+        else if (n[t] != base)
+            cuda_print(e, "const int %s = %s + %d + mt->lane / %d;", n[t], base, t * step, p->lanes);
+        if (whole) print_right_load(&turn[t]);
+    }
+    for (int t = 0; t < ahead; t++) {
+        print_along_k_of(&turn[t], base, n[t], k, some);
+    }
     close_block(e);
 }
 
@@ -133,11 +177,12 @@ static void print_outer(plain *p, const char *first, const char *k) {
 
 static void print_split_k(plain *p) {
     cuda_emit *e = p->e;
-    const int at_once = 32 / p->lanes, width = p->lanes * p->vector;
+    const int at_once = 32 / p->lanes, width = p->lanes * p->vector, step = at_once * ROLE_WARPS;
     const char *base = cuda_name(e, "column"), *n = cuda_name(e, "n"), *k = cuda_name(e, "k");
     p->rows = (int)min_i64(p->m, max_i64(1, 32 / p->vector));
-    prepare_right(p, k, n);
     const bool some = p->n % width != 0;
+    const int ahead = p->k % step == 0 ? ahead_of(p->k / step) : 1;
+    plain turn[MOST_AHEAD];
     OPEN(e, "for (int %s = 0; %s < %" PRId64 "; %s += %d) {", base, base, p->n, base, width);
     const char *column = arena_printf(e->memory, p->vector > 1 ? "%s + mt->lane %% %d * %d" : "%s + mt->lane %% %d",
                                       base, p->lanes, p->vector);
@@ -147,9 +192,25 @@ static void print_split_k(plain *p) {
         cuda_print(e, "const int %s = %s;", n, column);
     const char *first = open_rows(p);
     cuda_print(e, "%s sum[%d][%d] = {{0}};", p->type, p->rows, p->vector);
+    cuda_print(e, "#pragma unroll 1");
     OPEN(e, "for (int %s = mt->warp * %d + mt->lane / %d; %s < %" PRId64 "; %s += %d) {", k, at_once, p->lanes, k, p->k,
-         k, at_once * ROLE_WARPS);
-    print_outer(p, first, k);
+         k, step * ahead);
+    const char *at[MOST_AHEAD] = {k};
+    for (int t = 0; t < ahead; t++) {
+        turn[t] = *p;
+        cuda_nest_begin(e, &turn[t].x, p->vector);
+        if (t) {
+            at[t] = cuda_name(e, "k");
+            cuda_print(e, "const int %s = %s + %d;", at[t], k, t * step);
+        }
+        prepare_right(&turn[t], at[t], n);
+        print_right_load(&turn[t]);
+    }
+    for (int t = 0; t < ahead; t++) {
+        OPEN(e, "{");
+        print_outer(&turn[t], first, at[t]);
+        close_block(e);
+    }
     close_block(e);
     cuda_print(e, "#pragma unroll");
     OPEN(e, "for (int i = 0; i < %d; i++) {", p->rows);
@@ -178,6 +239,7 @@ static void print_outputs(plain *p) {
                o, vectors, p->vector);
     cuda_print(e, "%s sum[%d][%d] = {{0}};", p->type, p->rows, p->vector);
     OPEN(e, "for (int %s = 0; %s < %" PRId64 "; %s++) {", k, k, p->k, k);
+    print_right_load(p);
     print_outer(p, first, k);
     close_block(e);
     cuda_print(e, "#pragma unroll");
@@ -224,9 +286,8 @@ static page_plan plan_of(cuda_emit *e, const role_pages *p) {
                      .total_columns = p->row_columns};
     out.row_pages = ceil_div(p->row_columns, p->page_columns);
     const int64_t last = p->row_columns - (out.row_pages - 1) * p->page_columns;
-    out.page_bytes = out.atoms ? p->page_columns * 16
-                               : (int64_t)align_up((uint64_t)(8 * tile_format_bytes(t->type, p->page_columns)), 16);
-    out.last_bytes = out.atoms ? last * 16 : (int64_t)align_up((uint64_t)(8 * tile_format_bytes(t->type, last)), 16);
+    out.page_bytes = out.atoms ? p->page_columns * 16 : 8 * role_band_row(t->type, p->page_columns);
+    out.last_bytes = out.atoms ? last * 16 : 8 * role_band_row(t->type, last);
     out.block_bytes = (out.row_pages - 1) * out.page_bytes + out.last_bytes;
     int64_t low, high;
     const bool inside = p->rows->kind == TILE_CONST && role_range(e->r, p->row, &low, &high) &&
@@ -296,7 +357,9 @@ void cuda_pages(cuda_emit *e, const role_statement *s) {
                cuda_scalar(e, s->pages.row), p.block_bytes, offset);
     const char *bytes = p.atoms ? arena_printf(m, "%s * 16", columns_of_page(e, &p, page))
                                 : by_page(e, &p, page, p.page_bytes, p.last_bytes);
+    cuda_print(e, "#pragma unroll 1");
     OPEN(e, "for (int %s = 0; %s < %s; %s++) {", block, block, p.blocks, block);
+    cuda_print(e, "#pragma unroll 1");
     OPEN(e, "for (int %s = 0; %s < %s; %s++) {", page, page, page_count(e, &p), page);
     const char *to = cuda_name(e, "to");
     cuda_print(e, "char *const %s = mt_page_acquire(mt);", to);
@@ -326,16 +389,17 @@ void cuda_skinny(cuda_emit *e, const role_statement *s) {
     OPEN(e, "for (int %s = 0; %s < %s; %s++) {", page, page, page_count(e, &p), page);
     const char *columns = columns_of_page(e, &p, page);
     const char *at = arena_printf(m, "%s + %s * %" PRId64, row, page, s->pages.page_columns * 2);
+    /* A page has all of its columns, unless it is the weight's last one, or the slice's. */
+    const int64_t most = min_i64(s->pages.page_columns, s->pages.columns);
+    const int64_t least = min_i64(most, (p.fixed_columns ? p.fixed_columns - 1 : -1) % s->pages.page_columns + 1);
     if (p.atoms)
-        cuda_print(e, "mt_dense_page<%" PRId64 ", %s, %s>(mt, even, odd, %s / 64, %s, %" PRId64 ");", rows, product,
-                   product_type(p.format), columns, at, stride);
-    else {
-        const int64_t last = p.total_columns - (p.row_pages - 1) * s->pages.page_columns;
-        const char *bytes =
-            by_page(e, &p, page, tile_format_bytes(p.format, s->pages.page_columns), tile_format_bytes(p.format, last));
-        cuda_print(e, "mt_block_page<%" PRId64 ", %s, %s>(mt, even, odd, %s, %s, %s, %" PRId64 ");", rows, product,
-                   cuda_format_of(e->unit, p.format), columns, bytes, at, stride);
-    }
+        cuda_print(e, "mt_dense_page<%" PRId64 ", %s, %s, %" PRId64 ">(mt, even, odd, %s / 64, %s, %" PRId64 ");", rows,
+                   product, product_type(p.format), least / 64, columns, at, stride);
+    else
+        cuda_print(e,
+                   "mt_block_page<%" PRId64 ", %s, %" PRId64 ", %" PRId64 ">(mt, even, odd, %s, %s, %s, %" PRId64 ");",
+                   rows, cuda_format_of(e->unit, p.format, s->product), least, most, columns,
+                   by_page(e, &p, page, p.page_bytes / 8, p.last_bytes / 8), at, stride);
     close_block(e);
     cuda_print(e, "mt_leave<%" PRId64 ">(%s, %" PRId64 ", %s * 8, even, odd, mt, %s);", rows, e->names[s->to], width,
                block, s->adds ? "true" : "false");

@@ -1,11 +1,16 @@
-/* Decoders of block formats for CUDA, from their declarations: one element at a time, and the 8 elements that a lane of
- * the tensor cores' operand takes of 32 (cuda_dot.h): with q, the lane's place in its row, 4 from 4q on and 4 from 16 +
- * 4q on.
+/* Decoders of block formats for CUDA, from their declarations: one element at a time; and, for a product's operand, the
+ * 8 elements that a lane of the tensor cores takes of 32 (cuda_dot.h), as pairs of the product's type: with q, the
+ * lane's place in its row, 4 from 4q on and 4 from 16 + 4q on.
  *
  * Of those, q and the slice (which 32 of the block) are run-time values. The index of every field is computed here for
  * all of them; where it turns out to be a sum of multiples of q and of the slice's bits, it is printed so. Four
- * neighbours whose bits follow each other in equal steps come from one word. All other fields are read one by one. Each
- * operation is rounded as the declaration says: a product that is not exact is kept apart from sums. */
+ * neighbours whose bits follow each other in equal steps come from one word, and are spread over its bytes: small
+ * integers that are made of such codes by bits' operations are computed four at once, and a byte becomes a float by
+ * being put where a larger float's last bits are. All other fields are read one by one.
+ *
+ * Each operation is rounded as the declaration says: a product that is not exact is kept apart from sums. But where all
+ * that the last operation takes (a sum, a product, or the sum of an exact product and a third) is exact in a product's
+ * f16, it is done in f16, two elements at once: rounded once, where f32 would be rounded again. */
 #include "emit/emit_cuda_internal.h"
 
 #include <inttypes.h>
@@ -16,10 +21,10 @@ typedef struct decoder {
     arena *memory;
     const tile_format *format;
     text *out;
-    bool whole;         /* one element, number `i`; else four of a slice */
-    int half, lane;     /* which four; which of them */
-    int guarded;        /* within a condition: nothing may be computed in front */
-    const char **names; /* expression, name, ... */
+    const tile_format *product; /* of pairs; NULL: one element, number `i` */
+    int half, lane;             /* which four; which of them */
+    int guarded;                /* within a condition: nothing may be computed in front */
+    const char **names;         /* expression, name, ... */
     size_t name_count, name_capacity;
 } decoder;
 
@@ -166,18 +171,19 @@ static const char *code_at_affine(const decoder *d, const affine *at, int bits) 
     return code_at(d, affine_text(d, at), affine_text(d, &byte), divisor_of(at, 32), bits);
 }
 
-/* Four neighbours' word: the lane's code, or NULL when there is no such word. Its address takes the whole bytes of the
- * place, a shift the rest. */
-static const char *from_word(decoder *d, const tile_node *n, const tile_field *f) {
+/* Four neighbours' word: the address takes the whole bytes of the first one's place, a shift the rest; what is left is
+ * *first bits above the word's end, and *step bits from one to the next. NULL: there is no such word. */
+static const char *word_of(decoder *d, const tile_node *n, int *first, int *step) {
     arena *m = d->memory;
+    const tile_field *f = &d->format->body->fields[n->index];
     const int bits = f->type->scalar.bits, bytes = d->format->bits / 8;
     affine at[FOUR], byte = {.base = 0}, rest = {.base = 0};
     for (int l = 0; l < FOUR; l++)
         if (!affine_of(d, n->a, l, bits, f->bit_offset, &at[l])) return NULL;
-    const int64_t step = at[1].base - at[0].base;
-    if (step <= 0 || bits > 8 || at[0].base < 0) return NULL;
+    const int64_t apart = at[1].base - at[0].base;
+    if (apart <= 0 || bits > 8 || at[0].base < 0) return NULL;
     for (int l = 0; l < FOUR; l++)
-        if (at[l].base != at[0].base + l * step || memcmp(at[l].bit, at[0].bit, sizeof at[0].bit)) return NULL;
+        if (at[l].base != at[0].base + l * apart || memcmp(at[l].bit, at[0].bit, sizeof at[0].bit)) return NULL;
     int64_t span = at[0].base % 8, furthest = at[0].base / 8;
     byte.base = at[0].base / 8;
     rest.base = at[0].base % 8;
@@ -188,42 +194,52 @@ static const char *from_word(decoder *d, const tile_node *n, const tile_field *f
         furthest += byte.bit[b];
         span += rest.bit[b];
     }
-    span += 3 * step + bits;
+    span += 3 * apart + bits;
     const int64_t size = span <= 16 ? 2 : 4;
     if (span > 32 || furthest + size > bytes) return NULL;
     const int64_t align = divisor_of(&byte, bytes % 4 == 0 ? 4 : bytes % 2 == 0 ? 2 : 1);
     const char *word =
         named(d, "uint32_t", arena_printf(m, "mt_get%d(p + %s, %d)", (int)size * 8, affine_text(d, &byte), (int)align));
-    int64_t by = rest.base;
     bool moves = false;
     for (int b = 0; b < ALL_BITS; b++) moves |= rest.bit[b] != 0;
-    if (moves) {
-        word = named(d, "uint32_t", arena_printf(m, "(%s >> (%s))", word, affine_text(d, &rest)));
-        by = 0;
-    }
-    by += d->lane * step;
-    return by ? arena_printf(m, "(%s >> %d & %d)", word, (int)by, (1 << bits) - 1)
-              : arena_printf(m, "(%s & %d)", word, (1 << bits) - 1);
+    if (moves) word = named(d, "uint32_t", arena_printf(m, "(%s >> (%s))", word, affine_text(d, &rest)));
+    *first = moves ? 0 : (int)rest.base;
+    *step = (int)apart;
+    return word;
 }
 
-static const char *field(decoder *d, const tile_node *n) {
+/* The lane's code from such a word. */
+static const char *from_word(decoder *d, const tile_node *n) {
+    const int mask = (1 << d->format->body->fields[n->index].type->scalar.bits) - 1;
+    int first, step;
+    const char *word = word_of(d, n, &first, &step);
+    if (!word) return NULL;
+    first += d->lane * step;
+    return first ? arena_printf(d->memory, "(%s >> %d & %d)", word, first, mask)
+                 : arena_printf(d->memory, "(%s & %d)", word, mask);
+}
+
+static const char *field_code(decoder *d, const tile_node *n) {
     arena *m = d->memory;
     const tile_field *f = &d->format->body->fields[n->index];
     const int bits = f->type->scalar.bits;
     if (!n->a || n->a->kind == TILE_CONST)
-        return decoded(d, f,
-                       code_at_affine(d, &(affine){.base = f->bit_offset + (n->a ? n->a->value.i : 0) * bits}, bits));
-    if (!d->whole && !emit_has_field(n->a)) {
-        const char *code = is_uniform(d, n->a) ? NULL : from_word(d, n, f);
+        return code_at_affine(d, &(affine){.base = f->bit_offset + (n->a ? n->a->value.i : 0) * bits}, bits);
+    if (d->product && !emit_has_field(n->a)) {
+        const char *code = is_uniform(d, n->a) ? NULL : from_word(d, n);
         affine at;
-        if (code) return decoded(d, f, code);
-        if (affine_of(d, n->a, d->lane, bits, f->bit_offset, &at)) return decoded(d, f, code_at_affine(d, &at, bits));
+        if (code) return code;
+        if (affine_of(d, n->a, d->lane, bits, f->bit_offset, &at)) return code_at_affine(d, &at, bits);
     }
     const char *index = expression(d, n->a);
     const int64_t align = divisor_of(&(affine){.base = f->bit_offset, .bit = {bits}}, 32);
     const char *byte = bits == 8 ? arena_printf(m, "%d + %s", f->bit_offset / 8, index)
                                  : arena_printf(m, "%d + %s * %d", f->bit_offset / 8, index, bits / 8);
-    return decoded(d, f, code_at(d, arena_printf(m, "%d + %s * %d", f->bit_offset, index, bits), byte, align, bits));
+    return code_at(d, arena_printf(m, "%d + %s * %d", f->bit_offset, index, bits), byte, align, bits);
+}
+
+static const char *field(decoder *d, const tile_node *n) {
+    return decoded(d, &d->format->body->fields[n->index], field_code(d, n));
 }
 
 static const char *operate(decoder *d, const tile_node *n) {
@@ -241,20 +257,127 @@ static const char *operate(decoder *d, const tile_node *n) {
     return emit_operate(&e, n, a, b);
 }
 
-/* A few bits become a float by an addition, which the chip does eight times as fast as a conversion; but bytes are
- * converted at once. */
+/* ---- four bytes at once ---- */
+
+/* Integers of the half's four lanes: a byte each, less the same for all. */
+typedef struct four {
+    const char *text; /* a word; NULL: they are none such */
+    int bits;         /* of a byte at most */
+    int64_t bias;
+} four;
+
+static four four_of(decoder *d, const tile_node *n);
+
+static bool is_constant(const decoder *d, const tile_node *n, int64_t *value) {
+    if (emit_has_field(n) || is_float(n)) return false;
+    *value = emit_known_value(n, 0).i;
+    for (int i = 1; i < d->format->block; i++)
+        if (emit_known_value(n, i).i != *value) return false;
+    return true;
+}
+
+static four four_codes(decoder *d, const tile_node *n) {
+    const tile_field *f = &d->format->body->fields[n->index];
+    const int bits = f->type->scalar.bits;
+    int first, step;
+    if (bits > 8 || !n->a || emit_has_field(n->a) || is_uniform(d, n->a)) return (four){NULL, 0, 0};
+    const char *word = word_of(d, n, &first, &step);
+    if (!word || (step != 8 && step > 4) || step < bits) return (four){NULL, 0, 0};
+    if (first) word = arena_printf(d->memory, "%s >> %d", word, first);
+    if (step != 8 || bits != 8) word = arena_printf(d->memory, "mt_four_codes(%s, %d, %d)", word, step, bits);
+    return (four){named(d, "uint32_t", word), bits, 0};
+}
+
+static four four_operation(decoder *d, const tile_node *n) {
+    arena *m = d->memory;
+    int64_t c = 0;
+    if (!n->b) return (four){NULL, 0, 0};
+    const bool constant = is_constant(d, n->b, &c);
+    const four a = four_of(d, n->a);
+    if (!a.text) return a;
+    if (n->op == TILE_SUB || n->op == TILE_ADD) {
+        const int64_t bias = n->op == TILE_SUB ? a.bias + c : a.bias - c;
+        return constant && bias >= -512 && bias <= 512 ? (four){a.text, a.bits, bias} : (four){NULL, 0, 0};
+    }
+    if (a.bias) return (four){NULL, 0, 0};
+    if (n->op == TILE_BIT_OR && !constant) {
+        const four b = four_of(d, n->b);
+        if (!b.text || b.bias) return (four){NULL, 0, 0};
+        return (four){arena_printf(m, "(%s | %s)", a.text, b.text), a.bits > b.bits ? a.bits : b.bits, 0};
+    }
+    if (n->op == TILE_SHL && constant && c >= 0 && a.bits + c <= 8)
+        return (four){arena_printf(m, "(%s << %d)", a.text, (int)c), a.bits + (int)c, 0};
+    return (four){NULL, 0, 0};
+}
+
+static four four_of(decoder *d, const tile_node *n) {
+    if (!d->product || d->guarded || n->type->scalar.kind == TILE_FLOAT || !emit_has_field(n))
+        return (four){NULL, 0, 0};
+    if (n->kind == TILE_ELEMENTWISE) return four_operation(d, n);
+    if (n->kind != TILE_FIELD || is_bool(n)) return (four){NULL, 0, 0};
+    four out = four_codes(d, n);
+    if (out.text && d->format->body->fields[n->index].type->scalar.kind == TILE_INT) { /* two's complement */
+        out.bias = (int64_t)1 << (out.bits - 1);
+        out.text =
+            named(d, "uint32_t", arena_printf(d->memory, "(%s ^ 0x%08" PRIx64 ")", out.text, out.bias * 0x01010101));
+    }
+    return out;
+}
+
+/* Codes of small floats without special ones: put at the end of an f16's exponent and the start of its significand they
+ * are the number, subnormal or not, times a power of two. With at most 2 bits of significand that is the upper byte.
+ * Text of four such bytes; *scale is what they are to be multiplied with. */
+static const char *four_halves(decoder *d, const tile_node *n, double *scale) {
+    arena *m = d->memory;
+    if (!d->product || d->guarded || n->kind != TILE_FIELD || !is_float(n)) return NULL;
+    const tile_scalar t = d->format->body->fields[n->index].type->scalar;
+    if (t.bits > 8 || t.is_unsigned || t.mantissa > 2 || t.exponent > 5 || t.exponent < 1 ||
+        t.bits != 1 + t.exponent + t.mantissa ||
+        (t.special != TILE_FINITE && !(t.special == TILE_IEEE && t.exponent == 5)))
+        return NULL;
+    const four codes = four_codes(d, n);
+    if (!codes.text) return NULL;
+    const int rest = t.bits - 1, up = 2 - t.mantissa;
+    *scale = 1;
+    for (int i = (1 << (t.exponent - 1)) - 1; i < 15; i++) *scale *= 2;
+    if (t.bits == 8 && !up) return codes.text;
+    return named(d, "uint32_t",
+                 arena_printf(m, "((%s & 0x%08xu) << %d | (%s & 0x%08xu) << %d)", codes.text, 0x01010101u << rest,
+                              7 - rest, codes.text, 0x01010101u * ((1u << rest) - 1), up));
+}
+
+/* An integer as a float; NULL: by a conversion. */
+static const char *float_of(decoder *d, const tile_node *n) {
+    arena *m = d->memory;
+    enum { EXACT = 24 };
+    const four a = four_of(d, n);
+    if (a.text) return arena_printf(m, "mt_f32_from_byte(%s, %d, %" PRId64 ".0f)", a.text, d->lane, a.bias);
+    if (n->kind != TILE_ELEMENTWISE || (n->op != TILE_ADD && n->op != TILE_SUB) || !is_uniform(d, n->b) ||
+        emit_integer_bits(d->format, n) > EXACT)
+        return NULL;
+    const char *from = float_of(d, n->a);
+    if (!from) return NULL;
+    const char *by = named(d, "float", emit_cast(m, expression(d, n->b), n->b->type, tile_format_scalar("f32", 3)));
+    return arena_printf(m, "(%s %c %s)", from, n->op == TILE_ADD ? '+' : '-', by);
+}
+
+/* A few bits become a float by an addition, which the chip does eight times as fast as a conversion. */
 static const char *converted(decoder *d, const tile_node *n) {
     enum { FEW = 20 };
+    if (is_float(n) && !is_float(n->a) && !is_bool(n->a) && d->product && !d->guarded && !is_uniform(d, n->a)) {
+        const char *exact = float_of(d, n->a);
+        if (exact) return exact;
+    }
     const char *value = expression(d, n->a);
     if (is_float(n) == is_float(n->a)) return value;
     const bool byte = n->a->kind == TILE_FIELD && d->format->body->fields[n->a->index].type->bits == 8;
-    const bool few = !d->whole && is_float(n) && !is_bool(n->a) && !byte && emit_integer_bits(d->format, n->a) <= FEW;
+    const bool few = d->product && is_float(n) && !is_bool(n->a) && !byte && emit_integer_bits(d->format, n->a) <= FEW;
     return few ? arena_printf(d->memory, "mt_f32_from_few(%s)", emit_bare(d->memory, value))
                : emit_cast(d->memory, value, n->a->type, n->type);
 }
 
 static const char *number(decoder *d, const tile_node *n) { /* without fields */
-    if (!d->whole) {
+    if (d->product) {
         affine at;
         bool same = true;
         const format_value first = emit_known_value(n, element_of(d, d->lane, 0, 0));
@@ -271,7 +394,7 @@ static const char *number(decoder *d, const tile_node *n) { /* without fields */
     case TILE_CONST:
         return literal(d->memory, n, emit_known_value(n, 0));
     case TILE_FORMAT_INDEX:
-        return d->whole ? "i" : arena_printf(d->memory, "(slice * 32 + %d + q * 4)", d->half * 16 + d->lane);
+        return !d->product ? "i" : arena_printf(d->memory, "(slice * 32 + %d + q * 4)", d->half * 16 + d->lane);
     default:
         return NULL;
     }
@@ -285,9 +408,14 @@ static const char *expression(decoder *d, const tile_node *n) {
     }
     const char *out;
     switch (n->kind) {
-    case TILE_FIELD:
-        out = field(d, n);
+    case TILE_FIELD: {
+        double scale;
+        const char *halves = is_uniform(d, n) ? NULL : four_halves(d, n, &scale);
+        out = halves ? arena_printf(m, "(mt_f32_from_f16(mt_high_bytes(%s, %d) >> %d) * %.1ff)", halves, d->lane / 2,
+                                    d->lane % 2 * 16, scale)
+                     : field(d, n);
         break;
+    }
     case TILE_CAST:
         out = converted(d, n);
         break;
@@ -304,46 +432,165 @@ static const char *expression(decoder *d, const tile_node *n) {
         out = operate(d, n);
         break;
     }
-    if (!d->whole && emit_has_field(n) && is_uniform(d, n))
+    if (d->product && emit_has_field(n) && is_uniform(d, n))
         return named(d, is_float(n) ? "float" : is_bool(n) ? "bool" : "int32_t", out);
+    return out;
+}
+
+/* ---- pairs of f16 ---- */
+
+typedef struct pairs {
+    const char *text[2]; /* lanes 0 and 1, 2 and 3; NULL: there are none */
+} pairs;
+
+static bool fits_f16(tile_scalar t) {
+    return t.kind == TILE_FLOAT && !t.is_unsigned && t.exponent <= 5 && t.mantissa <= 10;
+}
+
+static bool is_f16(tile_scalar t) { return t.kind == TILE_FLOAT && t.exponent == 5 && t.mantissa == 10; }
+static pairs twice(const char *pair) { return (pairs){{pair, pair}}; }
+
+/* An f16 field's code, twice. From the whole word that it is half of, where that is at hand: a neighbour may need it,
+ * too. */
+static const char *half_twice(decoder *d, const tile_node *n) {
+    const tile_field *f = &d->format->body->fields[n->index];
+    affine at = {.base = f->bit_offset}, word = {.base = 0};
+    bool whole = d->format->bits % 32 == 0;
+    if (n->a && (emit_has_field(n->a) || !affine_of(d, n->a, d->lane, 16, f->bit_offset, &at))) whole = false;
+    for (int b = 0; b < ALL_BITS; b++) {
+        whole &= at.bit[b] % 32 == 0;
+        word.bit[b] = at.bit[b] / 8;
+    }
+    if (!whole || at.base % 16) return arena_printf(d->memory, "mt_twice(%s, 0)", field_code(d, n));
+    word.base = at.base / 32 * 4;
+    return arena_printf(d->memory, "mt_twice(%s, %d)",
+                        named(d, "uint32_t", arena_printf(d->memory, "mt_get32(p + %s, 4)", affine_text(d, &word))),
+                        (int)(at.base / 16 % 2));
+}
+
+/* One number for all lanes. */
+static pairs uniform_pairs(decoder *d, const tile_node *n) {
+    arena *m = d->memory;
+    const tile_node *from = n->kind == TILE_CAST ? n->a : n;
+    const bool field_fits =
+        from->kind == TILE_FIELD && is_float(from) && fits_f16(d->format->body->fields[from->index].type->scalar);
+    const bool integer_fits = !is_float(from) && !is_bool(from) && emit_integer_bits(d->format, from) <= 11;
+    if (!field_fits && !integer_fits) return (pairs){{NULL}};
+    if (from == n && is_f16(d->format->body->fields[n->index].type->scalar))
+        return twice(named(d, "uint32_t", half_twice(d, n)));
+    const char *value = expression(d, n);
+    if (!is_float(n)) value = emit_cast(m, value, n->type, tile_format_scalar("f32", 3));
+    value = emit_bare(m, value);
+    return twice(named(d, "uint32_t", arena_printf(m, "mt_f16_pair(%s, %s)", value, value)));
+}
+
+static pairs integer_pairs(decoder *d, const tile_node *n) {
+    arena *m = d->memory;
+    enum { EXACT = 11 };
+    pairs out = {{NULL}};
+    if (is_uniform(d, n)) return uniform_pairs(d, n);
+    const four a = four_of(d, n);
+    if (a.text)
+        for (int i = 0; i < 2; i++)
+            out.text[i] = arena_printf(m, "mt_f16_from_bytes(%s, %d, %" PRId64 ".0f)", a.text, i, a.bias);
+    else if (n->kind == TILE_ELEMENTWISE && (n->op == TILE_ADD || n->op == TILE_SUB) &&
+             emit_integer_bits(d->format, n) <= EXACT) {
+        const pairs x = integer_pairs(d, n->a), y = x.text[0] ? integer_pairs(d, n->b) : x;
+        for (int i = 0; i < 2 && y.text[0]; i++)
+            out.text[i] = arena_printf(m, "mt_add_f16x2(%s, %s%s)", x.text[i], y.text[i],
+                                       n->op == TILE_ADD ? "" : " ^ 0x80008000u");
+    }
+    return out;
+}
+
+/* Numbers that f16 holds exactly. */
+static pairs exact_pairs(decoder *d, const tile_node *n) {
+    double scale;
+    pairs out = {{NULL}};
+    if (n->kind == TILE_CAST && is_float(n) && !is_float(n->a) && !is_bool(n->a)) return integer_pairs(d, n->a);
+    if (n->kind != TILE_FIELD || !is_float(n)) return out;
+    if (is_uniform(d, n)) return uniform_pairs(d, n);
+    const char *halves = four_halves(d, n, &scale);
+    for (int i = 0; i < 2 && halves; i++) {
+        out.text[i] = arena_printf(d->memory, "mt_high_bytes(%s, %d)", halves, i);
+        if (scale != 1)
+            out.text[i] =
+                arena_printf(d->memory, "mt_mul_f16x2(%s, mt_f16_pair(%.1ff, %.1ff))", out.text[i], scale, scale);
+    }
+    return out;
+}
+
+/* The half's four values with one rounding. */
+static pairs rounded_pairs(decoder *d, const tile_node *n) {
+    arena *m = d->memory;
+    pairs out = exact_pairs(d, n);
+    if (out.text[0] || n->kind != TILE_ELEMENTWISE || !is_float(n)) return out;
+    const bool sum = n->op == TILE_ADD || n->op == TILE_SUB;
+    if (!sum && n->op != TILE_MUL) return out;
+    const tile_node *product = sum && emit_is_exact_product(d->format, n->a) ? n->a : NULL;
+    const pairs b = exact_pairs(d, n->b), x = exact_pairs(d, product ? product->a : n->a),
+                y = product ? exact_pairs(d, product->b) : b;
+    if (!b.text[0] || !x.text[0] || !y.text[0]) return out;
+    const char *minus = n->op == TILE_SUB ? " ^ 0x80008000u" : "";
+    for (int i = 0; i < 2; i++)
+        out.text[i] = product
+                          ? arena_printf(m, "mt_fma_f16x2(%s, %s, %s%s)", x.text[i], y.text[i], b.text[i], minus)
+                          : arena_printf(m, "mt_%s_f16x2(%s, %s%s)", sum ? "add" : "mul", x.text[i], b.text[i], minus);
+    return out;
+}
+
+static pairs pairs_of(decoder *d, const tile_node *n) {
+    arena *m = d->memory;
+    const bool f16 = d->product->scalar.exponent == 5;
+    pairs out = f16 ? rounded_pairs(d, n) : (pairs){{NULL}};
+    for (int i = 0; i < 2 && (i || !out.text[0]); i++) {
+        const char *lane[2];
+        for (int l = 0; l < 2; l++) {
+            d->lane = 2 * i + l;
+            lane[l] = emit_bare(m, expression(d, n));
+        }
+        out.text[i] = arena_printf(m, "mt_%s_pair(%s, %s)", f16 ? "f16" : "bf16", lane[0], lane[1]);
+    }
     return out;
 }
 
 /* ---- the struct ---- */
 
-static void write_format(cuda_unit_text *u, const tile_format *f, const char *name) {
+static void write_format(cuda_unit_text *u, const cuda_format *c) {
     text *out = u->formats;
-    text_printf(out, "\n/* %s */\nstruct %s {\n    enum { BLOCK = %d, BYTES = %d };\n", f->body->text, name, f->block,
+    const tile_format *f = c->format;
+    decoder d = {.memory = u->memory, .format = f, .out = out, .product = c->product, .guarded = !c->product};
+    text_printf(out, "\n/* %s */\nstruct %s {\n    enum { BLOCK = %d, BYTES = %d", f->body->text, c->name, f->block,
                 f->bits / 8);
-    decoder one = {.memory = u->memory, .format = f, .out = out, .whole = true, .guarded = 1};
-    text_printf(out, "    static __device__ float value(const uint8_t *p, int i) { return %s; }\n",
-                emit_bare(u->memory, expression(&one, f->body->value)));
-    if (f->block % SLICE == 0 && f->block / SLICE <= 32) {
-        text_string(
-            out,
-            "    static __device__ __forceinline__ void slice(float (&e)[8], const uint8_t *p, int slice, int q) {\n");
-        decoder d = {.memory = u->memory, .format = f, .out = out};
-        for (d.half = 0; d.half < 2; d.half++)
-            for (d.lane = 0; d.lane < FOUR; d.lane++) {
-                const char *value = expression(&d, f->body->value);
-                text_printf(out, "        e[%d] = %s;\n", d.half * FOUR + d.lane, emit_bare(u->memory, value));
-            }
-        text_string(out, "    }\n");
+    if (!c->product) {
+        text_printf(out, " };\n    static __device__ float value(const uint8_t *p, int i) { return %s; }\n};\n",
+                    emit_bare(u->memory, expression(&d, f->body->value)));
+        return;
     }
-    text_string(out, "};\n");
+    text_printf(out, ", PRODUCT = %s };\n", c->product->scalar.exponent == 8 ? "MT_BF16" : "MT_F16");
+    text_string(out,
+                "    static __device__ __forceinline__ void slice(uint32_t (&w)[4], const uint8_t *p, int slice, int "
+                "q) {\n");
+    for (d.half = 0; d.half < 2; d.half++) {
+        const pairs w = pairs_of(&d, f->body->value);
+        for (int i = 0; i < 2; i++) text_printf(out, "        w[%d] = %s;\n", d.half * 2 + i, w.text[i]);
+    }
+    text_string(out, "    }\n};\n");
 }
 
-const char *cuda_format_of(cuda_unit_text *u, const tile_format *f) {
+const char *cuda_format_of(cuda_unit_text *u, const tile_format *f, const tile_format *product) {
     cuda_format **at = &u->list;
     int namesakes = 0;
     for (; *at; at = &(*at)->next) {
-        if (strcmp((*at)->format->name, f->name)) continue;
+        if (strcmp((*at)->format->name, f->name) || (*at)->product != product) continue;
         if (!strcmp((*at)->format->body->text, f->body->text)) return (*at)->name;
         namesakes++;
     }
+    const char *name = product ? arena_printf(u->memory, "mt_format_%s_as_%s", f->name, product->name)
+                               : arena_printf(u->memory, "mt_format_%s", f->name);
+    if (namesakes) name = arena_printf(u->memory, "%s_%d", name, namesakes);
     *at = ARENA_NEW(u->memory, cuda_format);
-    **at = (cuda_format){f, arena_printf(u->memory, namesakes ? "mt_format_%s_%d" : "mt_format_%s", f->name, namesakes),
-                         NULL};
-    write_format(u, f, (*at)->name);
-    return (*at)->name;
+    **at = (cuda_format){f, product, name, NULL};
+    write_format(u, *at);
+    return name;
 }

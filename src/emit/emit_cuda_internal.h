@@ -18,7 +18,7 @@
 #include "emit/emit_internal.h"
 
 typedef struct cuda_format {
-    const tile_format *format;
+    const tile_format *format, *product;
     const char *name;
     struct cuda_format *next;
 } cuda_format;
@@ -37,6 +37,7 @@ typedef struct cuda_emit { /* one function of an op */
     cuda_unit_text *unit;
     arena *memory;
     const role_op *r;
+    const bool *aligned; /* by tensor ordinal: see emit_cuda_op */
     emit operators;   /* for emit_operate */
     text *out, *head; /* the body; declarations in front of it */
     int indent, line;
@@ -81,7 +82,7 @@ typedef struct cuda_nest {
 void cuda_unsupported(cuda_emit *e, int line, const char *what);
 
 /* emit_cuda_op.c */
-void cuda_op_functions(cuda_unit_text *unit, const role_op *r, const char *name, text *out);
+void cuda_op_functions(cuda_unit_text *unit, const role_op *r, const bool *aligned, const char *name, text *out);
 void cuda_print(cuda_emit *e, const char *format, ...) PRINTF_LIKE(2, 3); /* an indented line */
 const char *cuda_name(cuda_emit *e, const char *base);                    /* a name that is not used yet */
 /* The names of parameters, extents and axes are declared, in front of the body, when they are first used: true, once,
@@ -129,7 +130,8 @@ void cuda_dot(cuda_emit *e, const role_statement *s);
 void cuda_skinny(cuda_emit *e, const role_statement *s);
 void cuda_pages(cuda_emit *e, const role_statement *s);
 
-/* emit_cuda_format.c: the struct of a block format with its sizes and decoders, added to the unit. */
-const char *cuda_format_of(cuda_unit_text *u, const tile_format *f);
+/* emit_cuda_format.c: the struct of a block format with its sizes and a decoder, added to the unit: of one element; or,
+ * for products of a 16-bit type, of the pairs that cuda_dot.h takes. */
+const char *cuda_format_of(cuda_unit_text *u, const tile_format *f, const tile_format *product);
 
 #endif

@@ -190,21 +190,29 @@ static const char *special_element(cuda_nest *x, const tile_node *n, const coord
     if (layout == ROLE_ATOMS)
         return arena_printf(m, "mt_atom_element(%s->data, %s, %s, %" PRId64 ")", tensor, coordinates[0], k,
                             ceil_div(p->extent[1]->value.i, 64));
-    const char *format = cuda_format_of(e->unit, n->type);
+    const char *format = cuda_format_of(e->unit, n->type, NULL);
     const int block = n->type->block, bytes = n->type->bits / 8;
     if (layout == ROLE_BANDS) {
         const int64_t columns = p->extent[1]->value.i, band = role_band(n->type, columns),
                       bands = ceil_div(columns, band), rest = columns - (bands - 1) * band;
-        const int64_t row = tile_format_bytes(n->type, band), last = tile_format_bytes(n->type, rest);
         return arena_printf(m,
-                            "%s::value(mt_band_block(%s->data, %s, %s, %" PRId64 ", %" PRId64 ", %" PRId64 ", %" PRIu64
-                            ", %" PRId64 ", %" PRIu64 ", %d, %d), (int)(%s %% %d))",
-                            format, tensor, coordinates[0], emit_bare(m, k), band, bands, row,
-                            align_up((uint64_t)(8 * row), 16), last, align_up((uint64_t)(8 * last), 16), block, bytes,
-                            k, block);
+                            "%s::value(mt_band_block(%s->data, %s, %s, %" PRId64 ", %" PRId64 ", %" PRId64 ", %" PRId64
+                            ", %d, %d), (int)(%s %% %d))",
+                            format, tensor, coordinates[0], emit_bare(m, k), band, bands, role_band_row(n->type, band),
+                            role_band_row(n->type, rest), block, bytes, k, block);
     }
     return arena_printf(m, "%s::value((const uint8_t *)%s->data + (%s) / %d * %d, (int)(%s %% %d))", format, tensor,
                         offset, block, bytes, k, block);
+}
+
+/* A vector whose first column is `along` lies at a multiple of its bytes, or of 16. */
+static bool is_aligned(const cuda_nest *x, const tile_access *access, const cuda_index *along) {
+    const role_op *r = x->e->r;
+    const tile_param *p = &r->op.params[access->param];
+    const int64_t bytes = p->type->scalar.bits / 8, whole = min_i64(16, x->vector * bytes);
+    return x->e->aligned && x->e->aligned[p->ordinal] &&
+           role_divisor(r, access->item[access->rank - 1].start) * bytes % whole == 0 &&
+           along->offset * bytes % whole == 0;
 }
 
 cuda_value cuda_load(cuda_nest *x, const tile_node *n, const cuda_index *at) {
@@ -255,8 +263,12 @@ cuda_value cuda_load(cuda_nest *x, const tile_node *n, const cuda_index *at) {
         const char *vector = known ? known->text : cuda_name(e, e->r->op.params[access->param].name);
         if (!known) {
             NEST_LINE(x, LEVEL_VECTOR, "%s %s[%d];", type, vector, x->vector);
+            const bool aligned = is_aligned(x, access, along);
             if (!valid)
-                NEST_LINE(x, LEVEL_VECTOR, "mt_load(%s, %s);", vector, from);
+                NEST_LINE(x, LEVEL_VECTOR, aligned ? "mt_take(%s, %s);" : "mt_load(%s, %s);", vector, from);
+            else if (c[last].proven)
+                NEST_LINE(x, LEVEL_VECTOR, "mt_load_if<%s>(%s, %s, %s);", aligned ? "true" : "false", vector, from,
+                          rows_valid);
             else {
                 const char *low =
                     c[last].proven || c[last].not_negative ? "0" : arena_printf(m, "%s.low - %s", c[last].part, first);
@@ -306,6 +318,8 @@ void cuda_rows_open(cuda_nest *x, const role_spread *s, const cuda_rows *rows, c
             cuda_print(e, "{");
     } else if (s->rows == at_once)
         cuda_print(e, "{ const int %s = %s;", row, group_of(m, s->lanes));
+    else if (s->rows < at_once) /* an if: compilers unroll loops that they cannot see the end of */
+        cuda_print(e, "if (const int %s = %s; %s < %" PRId64 ") {", row, group_of(m, s->lanes), row, s->rows);
     else
         cuda_print(e, "for (int %s = %s; %s < %" PRId64 "; %s += %" PRId64 ") {", row, group_of(m, s->lanes), row,
                    s->rows, row, at_once);
@@ -321,6 +335,8 @@ void cuda_rows_open(cuda_nest *x, const role_spread *s, const cuda_rows *rows, c
             s->vector == 1 || !strcmp(first, "0") ? first : arena_printf(m, "%s * %d", first, s->vector);
         if (s->columns == step)
             cuda_print(e, "{ const int %s = %s;", k, begin);
+        else if (s->columns < step)
+            cuda_print(e, "if (const int %s = %s; %s < %" PRId64 ") {", k, begin, k, s->columns);
         else
             cuda_print(e, "for (int %s = %s; %s < %" PRId64 "; %s += %" PRId64 ") {", k, begin, k, s->columns, k, step);
         e->indent++;

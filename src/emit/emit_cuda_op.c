@@ -187,7 +187,76 @@ static const char *neutral(const tile_format *t, tile_operator op) {
     return t->scalar.bits == 64 ? (least ? "INT64_MAX" : "INT64_MIN") : least ? "INT32_MAX" : "INT32_MIN";
 }
 
+/* A reduction along an axis that is not the last one: a thread has `vector` neighbouring results, and reads several
+ * steps of the axis before it adds them. */
+static bool print_reduce_columns(cuda_emit *e, const role_statement *s) {
+    enum { MOST_AHEAD = 8 };
+    arena *m = e->memory;
+    const tile_shape *shape = &s->value->shape;
+    const int last = shape->rank - 1;
+    const int64_t length = shape->extent[s->axis], results = tile_shape_count(shape) / length;
+    if (s->reduce != ROLE_SERIAL || s->op == TILE_ARGMAX || s->axis == last) return false;
+    int vector = 8, ahead = (int)min_i64(length, MOST_AHEAD);
+    while (vector > 1 && (shape->extent[last] % vector || results < (int64_t)vector * ROLE_THREADS)) vector /= 2;
+    while (length % ahead) ahead--;
+    const char *type = emit_c_type(s->value->type), *to = e->names[s->to], *item = cuda_name(e, "item"),
+               *base = cuda_name(e, "k"), *joined_name = cuda_name(e, "joined");
+    cuda_nest x[MOST_AHEAD];
+    cuda_value v[MOST_AHEAD];
+    if (results <= (int64_t)vector * ROLE_THREADS)
+        cuda_print(e, "if (const int %s = mt->thread * %d; %s < %" PRId64 ") {", item, vector, item, results);
+    else
+        cuda_print(e, "for (int %s = mt->thread * %d; %s < %" PRId64 "; %s += %d) {", item, vector, item, results, item,
+                   vector * ROLE_THREADS);
+    e->indent++;
+    cuda_index at[TILE_RANK];
+    int64_t each = 1;
+    for (int d = last; d >= 0; d--) {
+        const int64_t extent = shape->extent[d];
+        at[d] = cuda_index_constant(0);
+        if (d == s->axis || extent == 1) continue;
+        const char *t = each > 1 ? arena_printf(m, "%s / %" PRId64, item, each) : item;
+        if (each * extent < results) t = arena_printf(m, "%s %% %" PRId64, t, extent);
+        if (t != item) {
+            const char *name = cuda_name(e, "index");
+            cuda_print(e, "const int %s = %s;", name, t);
+            t = name;
+        }
+        at[d] = (cuda_index){t, LEVEL_VECTOR, d == last && vector > 1, 0};
+        each *= extent;
+    }
+    cuda_print(e, "%s %s[%d];", type, joined_name, vector);
+    cuda_print(e, "for (int j = 0; j < %d; j++) %s[j] = %s;", vector, joined_name, neutral(s->value->type, s->op));
+    cuda_print(e, "for (int %s = 0; %s < %" PRId64 "; %s += %d) {", base, base, length, base, ahead);
+    e->indent++;
+    for (int t = 0; t < ahead; t++) {
+        const char *k = t ? cuda_name(e, "k") : base;
+        if (t) cuda_print(e, "const int %s = %s + %d;", k, base, t);
+        cuda_nest_begin(e, &x[t], vector);
+        at[s->axis] = (cuda_index){k, LEVEL_VECTOR, false, 0};
+        v[t] = cuda_element(&x[t], s->value, at);
+        cuda_nest_lines(&x[t], LEVEL_ROW);
+        cuda_nest_lines(&x[t], LEVEL_VECTOR);
+    }
+    for (int t = 0; t < ahead; t++) {
+        cuda_print(e, "#pragma unroll");
+        cuda_print(e, "for (int j = 0; j < %d; j++) {", vector);
+        e->indent++;
+        cuda_nest_lines(&x[t], LEVEL_LANE);
+        cuda_print(e, "%s[j] = mt_join(%s[j], %s, %s);", joined_name, joined_name, emit_bare(m, v[t].text), joined(s));
+        e->indent--;
+        cuda_print(e, "}");
+    }
+    e->indent--;
+    cuda_print(e, "}");
+    cuda_print(e, "mt_put(%s + %s, %s);", to, item, joined_name);
+    e->indent--;
+    cuda_print(e, "}");
+    return true;
+}
+
 static void print_reduce(cuda_emit *e, const role_statement *s) {
+    if (print_reduce_columns(e, s)) return;
     arena *m = e->memory;
     const tile_shape *shape = &s->value->shape;
     const int64_t length = shape->extent[s->axis], results = tile_shape_count(shape) / length;
@@ -221,7 +290,9 @@ static void print_reduce(cuda_emit *e, const role_statement *s) {
     const cuda_value v = cuda_element(&x, s->value, at);
     const char *first[] = {"mt->thread", "mt->warp", "0"}, *begin[] = {"0", "mt->lane", "mt->thread"};
     const int step[] = {ROLE_THREADS, ROLE_WARPS, 1}, threads[] = {1, 32, ROLE_THREADS};
-    if (i)
+    if (i && results <= step[s->reduce])
+        cuda_print(e, "if (const int %s = %s; %s < %" PRId64 ") {", i, first[s->reduce], i, results);
+    else if (i)
         cuda_print(e, "for (int %s = %s; %s < %" PRId64 "; %s += %d) {", i, first[s->reduce], i, results, i,
                    step[s->reduce]);
     else if (s->reduce == ROLE_ALL)
@@ -393,6 +464,7 @@ static void print_buffers(cuda_emit *e) {
 typedef struct one_function {
     cuda_unit_text *unit;
     const role_op *r;
+    const bool *aligned;
     const char *name;
     text *out, *head, *body;
     bool loader;
@@ -402,7 +474,8 @@ static void print_function(void *context) {
     one_function *f = context;
     const tile_op *op = &f->r->op;
     arena *m = f->unit->memory;
-    cuda_emit e = {.unit = f->unit, .memory = m, .r = f->r, .out = f->body, .head = f->head, .indent = 1};
+    cuda_emit e = {
+        .unit = f->unit, .memory = m, .r = f->r, .aligned = f->aligned, .out = f->body, .head = f->head, .indent = 1};
     e.names = ARENA_ARRAY(m, (size_t)op->variable_count + 1, const char *);
     e.loops = ARENA_ARRAY(m, (size_t)op->loop_count + 1, const char *);
     e.operators = (emit){.memory = m,
@@ -420,7 +493,7 @@ static void print_function(void *context) {
     text_string(f->out, "}\n");
 }
 
-void cuda_op_functions(cuda_unit_text *unit, const role_op *r, const char *name, text *out) {
+void cuda_op_functions(cuda_unit_text *unit, const role_op *r, const bool *aligned, const char *name, text *out) {
     text_printf(out, "\n/* %s[", r->op.name);
     for (int i = 0; i < r->op.constant_count; i++) {
         const tile_constant *c = &r->op.constants[i];
@@ -435,7 +508,7 @@ void cuda_op_functions(cuda_unit_text *unit, const role_op *r, const char *name,
         text head = {0}, body = {0};
         char full[400];
         snprintf(full, sizeof full, "%.300s_%s", name, role ? "load" : "run");
-        one_function f = {unit, r, full, out, &head, &body, role};
+        one_function f = {unit, r, aligned, full, out, &head, &body, role};
         if (!arena_protect(unit->memory, print_function, &f) || head.failed || body.failed || out->failed)
             unit->status = error_set(unit->error, MT_E_MEMORY, r->op.name, "Out of memory while writing CUDA C.");
         text_free(&head);

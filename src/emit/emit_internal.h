@@ -173,7 +173,9 @@ bool emit_range(const emit *e, const tile_node *n, int64_t *low, int64_t *high);
 /* n reads variable v (through inlined variables, too). */
 bool emit_reads(const emit *e, const tile_node *n, int variable);
 bool emit_has_loop(const emit *e, const tile_node *n, int loop);
-/* n reads v at other elements than the one that is computed. */
+bool emit_has_concat(const emit *e, const tile_node *n);
+bool emit_loads(const emit *e, const tile_node *n, int param); /* n reads the tensor */
+/* n reads v at other elements than the one that is computed, or after some have been written. */
 bool emit_moves(const emit *e, const tile_node *n, int variable);
 int emit_limit_of(emit *e, const tile_access *access,
                   int dimension); /* its id, 0 when it cannot be computed in front */

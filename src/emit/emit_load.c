@@ -315,9 +315,18 @@ static const char *store_body(emit_nest *x, const emit_index *at, const void *co
     return arena_printf(m, "%s %s %s;", place, s->s->adds ? "+=" : "=", emit_bare(m, v.text));
 }
 
-/* The value reads the tensor that is stored to, at other elements than those that are written with it. */
-static bool overlaps(const emit *e, const tile_node *n, const tile_access *access, bool same_place) {
+/* An access computes where it is from the tensor. */
+static bool is_placed_by(const emit *e, const tile_access *access, int param) {
+    for (int d = 0; d < access->rank; d++)
+        if (emit_loads(e, access->item[d].start, param) || emit_loads(e, access->item[d].limit, param)) return true;
+    return false;
+}
+
+/* The value reads the tensor that is stored to, at other elements than those that are written with it, or after some
+ * have been written. pieces: there may be several nests, one behind the other (emit_each). */
+static bool overlaps(const emit *e, const tile_node *n, const tile_access *access, bool same_place, bool pieces) {
     if (!n) return false;
+    if (n->kind == TILE_LOAD && is_placed_by(e, n->access, access->param)) return true;
     if (n->kind == TILE_LOAD && n->access->param == access->param) {
         bool same = same_place;
         for (int d = 0; d < access->rank && same; d++) {
@@ -327,15 +336,16 @@ static bool overlaps(const emit *e, const tile_node *n, const tile_access *acces
         }
         return !same;
     }
-    if (n->kind == TILE_REDUCE || n->kind == TILE_DOT) return false; /* complete before the store begins */
+    if (n->kind == TILE_REDUCE || n->kind == TILE_DOT) /* complete before its nest stores anything */
+        return pieces && emit_loads(e, n, access->param);
     same_place &= n->kind == TILE_ELEMENTWISE || n->kind == TILE_SELECT || n->kind == TILE_CAST;
     const tile_node *const operands[3] = {n->a, n->b, n->c};
     for (int i = 0; i < 3; i++)
-        if (operands[i] &&
-            overlaps(e, operands[i], access, same_place && !memcmp(&operands[i]->shape, &n->shape, sizeof n->shape)))
+        if (operands[i] && overlaps(e, operands[i], access,
+                                    same_place && !memcmp(&operands[i]->shape, &n->shape, sizeof n->shape), pieces))
             return true;
     for (int i = 0; i < n->count; i++)
-        if (overlaps(e, n->list[i], access, false)) return true;
+        if (overlaps(e, n->list[i], access, false, pieces)) return true;
     return false;
 }
 
@@ -380,17 +390,23 @@ void emit_store(emit *e, const tile_statement *s) {
         rank++;
     }
     store context = {s, s->value};
-    if (overlaps(e, s->value, access, !memcmp(&s->value->shape, &s->shape, sizeof s->shape))) {
-        emit_limit all[TILE_RANK];
-        for (int d = 0; d < TILE_RANK; d++) all[d] = (emit_limit){0, 1};
-        emit_remember(e, s->value, emit_materialise(e, s->value, all), all);
-    }
+    /* What reads the tensor is computed before anything is written: the value and indirect indices as tiles; what else
+     * places the slice, in front of the nest, which is then one. */
+    const bool placed = is_placed_by(e, access, access->param),
+               same = !memcmp(&s->value->shape, &s->shape, sizeof s->shape),
+               whole = placed || overlaps(e, s->value, access, same, emit_has_concat(e, s->value));
+    emit_limit all[TILE_RANK];
+    for (int d = 0; d < TILE_RANK; d++) all[d] = (emit_limit){0, 1};
+    if (whole) emit_remember(e, s->value, emit_materialise(e, s->value, all), all);
+    for (int d = 0; d < access->rank && placed; d++)
+        if (access->item[d].kind == TILE_ITEM_GATHER)
+            emit_remember(e, access->item[d].start, emit_materialise(e, access->item[d].start, all), all);
     if (valid) {
         emit_print(e, "if (%s) {", valid);
         e->indent++;
     }
-    emit_each(e, s->value, rank, loops, !scatters && !is_packed(e->op->params[access->param].type), store_body,
-              &context);
+    emit_each(e, whole ? NULL : s->value, rank, loops, !scatters && !is_packed(e->op->params[access->param].type),
+              store_body, &context);
     if (valid) {
         e->indent--;
         emit_print(e, "}");

@@ -306,7 +306,7 @@ void emit_each(emit *e, const tile_node *value, int rank, const emit_loop *loops
         pieces *= c.count[d] + 1;
     }
     for (int64_t piece = 0; piece < pieces; piece++) {
-        emit_loop part[TILE_RANK];
+        emit_loop part[TILE_RANK] = {{0}};
         int64_t rest = piece;
         bool empty = false;
         for (int d = rank - 1; d >= 0; d--) {

@@ -67,6 +67,9 @@ static bool is_concat(const emit *e, const tile_node *n, int with) {
 static bool is_stored_load(const emit *e, const tile_node *n, int with) {
     return (void)with, n->kind == TILE_LOAD && e->stored[n->access->param];
 }
+static bool is_load_of(const emit *e, const tile_node *n, int with) {
+    return (void)e, n->kind == TILE_LOAD && n->access->param == with;
+}
 /* A variable that is assigned after statement number `with`. */
 static bool is_changed_later(const emit *e, const tile_node *n, int with) {
     return n->kind == TILE_VAR && e->variables[n->index].last_assigned >= with;
@@ -79,23 +82,30 @@ static bool is_inner(const emit *e, const tile_node *n, int with) {
 
 bool emit_reads(const emit *e, const tile_node *n, int variable) { return any(e, n, is_variable, variable); }
 bool emit_has_loop(const emit *e, const tile_node *n, int loop) { return any(e, n, is_loop, loop); }
+bool emit_has_concat(const emit *e, const tile_node *n) { return any(e, n, is_concat, 0); }
+bool emit_loads(const emit *e, const tile_node *n, int param) { return any(e, n, is_load_of, param); }
 
-static bool moves(const emit *e, const tile_node *n, int variable, bool moved) {
-    if (!n || is_sum(e, n, 0)) return false; /* sums are complete before anything is written */
+/* pieces: there may be several nests, one behind the other (emit_each). */
+static bool moves(const emit *e, const tile_node *n, int variable, bool moved, bool pieces) {
+    if (!n) return false;
+    if (is_sum(e, n, 0)) return pieces && emit_reads(e, n, variable); /* complete before its nest writes anything */
     if (n->kind == TILE_VAR) {
         if (n->index == variable) return moved;
-        return e->variables[n->index].mode == EMIT_INLINE && moves(e, e->variables[n->index].value, variable, moved);
+        return e->variables[n->index].mode == EMIT_INLINE &&
+               moves(e, e->variables[n->index].value, variable, moved, pieces);
     }
     moved |= n->kind != TILE_ELEMENTWISE && n->kind != TILE_SELECT && n->kind != TILE_CAST;
     for (int i = 0; i < operand_count(n); i++) {
         const tile_node *o = operand(n, i);
-        if (o && moves(e, o, variable, moved || memcmp(&o->shape, &n->shape, sizeof o->shape))) return true;
+        if (o && moves(e, o, variable, moved || memcmp(&o->shape, &n->shape, sizeof o->shape), pieces)) return true;
     }
     for (int i = 0; n->access && i < 2 * n->access->rank; i++)
-        if (moves(e, access_operand(n->access, i), variable, true)) return true;
+        if (moves(e, access_operand(n->access, i), variable, true, pieces)) return true;
     return false;
 }
-bool emit_moves(const emit *e, const tile_node *n, int variable) { return moves(e, n, variable, false); }
+bool emit_moves(const emit *e, const tile_node *n, int variable) {
+    return moves(e, n, variable, false, emit_has_concat(e, n));
+}
 
 /* ---- ranges of scalars ---- */
 

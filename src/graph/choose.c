@@ -6,6 +6,9 @@
  * its flops over its rate, plus a fixed cost for starting it (graph_costs, one row for each kind of machine).
  * Instruction 0 stands for all. Ties go to the earlier combination.
  *
+ * Neighbours that read the same first operand and do not wait for each other (the projections of one input) run at the
+ * same time: each has a part of the processors, as large as its part of their weights.
+ *
  * Requires: operands of every node. Ensures: every tunable constant of every node is fixed. */
 #include "graph/graph_internal.h"
 
@@ -57,14 +60,62 @@ typedef struct chooser {
     size_t answer_count, answer_capacity;
 } chooser;
 
-static double estimate(const tile_instance *i, int64_t count, const graph_target *target) {
+/* The bytes of a node's weights. */
+static double weight_bytes(const mt_graph *g, const graph_node *n) {
+    double bytes = 0;
+    for (int p = 0; p < n->param_count; p++) {
+        if (n->signature[p].kind != TILE_IN) continue;
+        const graph_view *v = &g->views[n->operand[p]];
+        const graph_tensor *t = &g->tensors[v->tensor];
+        if (t->role == MT_WEIGHT)
+            bytes +=
+                (double)graph_count(v->rank, v->extent) * (double)t->bytes / (double)graph_count(t->rank, t->extent);
+    }
+    return bytes;
+}
+
+static int first_input(const mt_graph *g, const graph_node *n) {
+    for (int p = 0; p < n->param_count; p++)
+        if (n->signature[p].kind == TILE_IN) return g->views[n->operand[p]].tensor;
+    return -1;
+}
+
+/* Node b, behind a, reads or writes something that a writes. */
+static bool waits_for(const mt_graph *g, const graph_node *b, const graph_node *a) {
+    for (int p = 0; p < a->param_count; p++)
+        for (int q = 0; q < b->param_count; q++)
+            if (a->signature[p].kind <= TILE_INOUT && b->signature[q].kind <= TILE_INOUT &&
+                a->signature[p].kind != TILE_IN && g->views[a->operand[p]].tensor == g->views[b->operand[q]].tensor)
+                return true;
+    return false;
+}
+
+/* The processors that node n has to itself: see above. */
+static int processors_of(const mt_graph *g, size_t n, const graph_target *target) {
+    enum { FEW = 16, MOST_BESIDE = 8 };
+    const graph_node *nodes = g->nodes;
+    const int input = first_input(g, &nodes[n]);
+    const double own = weight_bytes(g, &nodes[n]);
+    if (target->processors < FEW || input < 0 || own <= 0) return target->processors;
+    size_t first = n, end = n + 1;
+    while (first > 0 && n - first < MOST_BESIDE && first_input(g, &nodes[first - 1]) == input) first--;
+    while (end < g->node_count && end - n < MOST_BESIDE && first_input(g, &nodes[end]) == input) end++;
+    double all = own;
+    for (size_t i = first; i < end; i++)
+        if (i != n && !(i < n ? waits_for(g, &nodes[n], &nodes[i]) : waits_for(g, &nodes[i], &nodes[n])))
+            all += weight_bytes(g, &nodes[i]);
+    const int share = (int)(target->processors * own / all);
+    return share < 1 ? 1 : share;
+}
+
+static double estimate(const tile_instance *i, int64_t count, const graph_target *target, int processors) {
     const graph_costs *c = target->costs;
     tile_summary s;
     const int64_t first[TILE_AXES] = {0};
     tile_summarise(i, first, &s);
     const double bytes = (double)(s.bytes_read + s.bytes_written) / c->bytes_per_second,
                  flops = (double)s.flops / c->flops_per_second;
-    return (double)ceil_div(count, target->processors) * ((bytes > flops ? bytes : flops) + c->start_seconds);
+    return (double)ceil_div(count, processors) * ((bytes > flops ? bytes : flops) + c->start_seconds);
 }
 
 static bool is_fixed(const tile_constant *fixed, size_t count, const char *name) {
@@ -87,7 +138,7 @@ static void node_key(const mt_graph *g, const graph_node *n, text *key) {
     }
 }
 
-static mt_status choose_node(chooser *c, const graph_node *n, struct answer *best) {
+static mt_status choose_node(chooser *c, const graph_node *n, int processors, struct answer *best) {
     mt_graph *g = c->g;
     tile_constant fixed[TILE_CONSTANTS * 8], known[TILE_CONSTANTS], free_constants[TILE_CONSTANTS];
     int64_t choices[TILE_CONSTANTS][16];
@@ -119,7 +170,7 @@ static mt_status choose_node(chooser *c, const graph_node *n, struct answer *bes
             graph_node_instance(g, n, op, &instance);
             const int64_t count =
                 tile_instance_check(&instance, &ignored) == MT_OK ? tile_instance_grid(&instance, grid) : -1;
-            const double seconds = count < 0 ? -1 : estimate(&instance, count, c->target);
+            const double seconds = count < 0 ? -1 : estimate(&instance, count, c->target, processors);
             if (count >= 0 && (least < 0 || seconds < least)) {
                 least = seconds;
                 best->count = free_count;
@@ -144,7 +195,9 @@ static void run(void *context) {
     for (size_t i = 0; i < g->node_count; i++) {
         graph_node *n = &g->nodes[i];
         text key = {0};
+        const int processors = processors_of(g, i, c->target);
         node_key(g, n, &key);
+        text_printf(&key, " on %d", processors);
         if (key.failed) {
             c->status = error_set(c->error, MT_E_MEMORY, n->name, "no memory for a node's key");
             return;
@@ -157,7 +210,7 @@ static void run(void *context) {
             answer = (int64_t)c->answer_count;
             map_put(g->memory, &c->chosen, kept, length, answer);
             struct answer *a = ARENA_PUSH(g->memory, c->answers, c->answer_count, c->answer_capacity);
-            if ((c->status = choose_node(c, n, a)) != MT_OK) return;
+            if ((c->status = choose_node(c, n, processors, a)) != MT_OK) return;
         }
         const struct answer *a = &c->answers[answer];
         for (int k = 0; k < a->count && n->constant_count < TILE_CONSTANTS; k++)

@@ -31,7 +31,7 @@ static mt_status bind_box(mt_engine *e, engine_program *l, mt_error *error) {
         const char *name;
         void *data;
         size_t bytes;
-    } parts[] = {{"token", &b->token, sizeof b->token},
+    } parts[] = {{"ids", &b->token, sizeof b->token},
                  {"stop", &b->stop, sizeof b->stop},
                  {"sample.options", b->options, sizeof b->options},
                  {"sample.words", b->words, sizeof b->words},
@@ -48,7 +48,7 @@ static mt_status load(mt_engine *e, engine_program *l, int32_t rows, mt_sampling
     mt_graph *g = NULL;
     const mt_engine_options *o = &e->options;
     const char *machine_name = mt_machine_name(e->machine);
-    const bool gpu = !strncmp(machine_name, "cuda", 4);
+    const bool gpu = !strncmp(machine_name, "cuda", 4) || !strncmp(machine_name, "sim", 3);
     const mt_step step = {.rows = rows,
                           .context = e->context,
                           .all_logits = o->all_logits,

@@ -54,12 +54,13 @@ static void on_host(mt_engine *e, stream *s, mt_sampler *sampler) {
 typedef struct follow { /* reads what the machine writes */
     stream *s;
     const volatile int32_t *tokens; /* behind the first one */
-    int32_t taken;
+    int32_t taken, count;           /* of them: given out; that there can be */
 } follow;
 
 static int take_tokens(void *context) {
     follow *f = context;
-    for (int32_t id; !f->s->ended && (id = f->tokens[f->taken]) != NO_TOKEN && id >= 0; f->taken++) deliver(f->s, id);
+    for (int32_t id; !f->s->ended && f->taken < f->count && (id = f->tokens[f->taken]) >= 0; f->taken++)
+        deliver(f->s, id); /* NO_TOKEN is below 0, and so is what comes of logits without a number */
     return f->s->ended;
 }
 
@@ -88,13 +89,10 @@ static void on_machine(mt_engine *e, stream *s, mt_sampler *sampler) {
     const int32_t begin = e->position, room = e->context - begin;
     const int64_t wanted = s->options->count > 0 ? s->options->count - (int64_t)s->stats.tokens : room;
     const mt_live_step pos = {"pos", begin, 1};
-    follow f = {.s = s, .tokens = p->tokens + begin + 1};
-    const mt_loop loop = {.runs = (int32_t)min_i64(wanted, room),
-                          .lives = &pos,
-                          .live_count = 1,
-                          .stop = "stop",
-                          .poll = take_tokens,
-                          .context = &f};
+    const int32_t runs = (int32_t)min_i64(wanted, room);
+    follow f = {.s = s, .tokens = p->tokens + begin + 1, .count = runs};
+    const mt_loop loop = {
+        .runs = runs, .lives = &pos, .live_count = 1, .stop = "stop", .poll = take_tokens, .context = &f};
     b->token = id;
     b->stop = 0;
     memcpy(b->options, (float[]){o->temperature, o->top_p, o->min_p, 0}, sizeof b->options);
@@ -103,7 +101,7 @@ static void on_machine(mt_engine *e, stream *s, mt_sampler *sampler) {
            (uint32_t[]){(uint32_t)o->top_k, (uint32_t)o->seed, (uint32_t)(o->seed >> 32),
                         (uint32_t)mt_sampler_step(sampler) - (uint32_t)begin},
            sizeof b->words);
-    for (int32_t i = 0; i < loop.runs; i++) p->tokens[begin + 1 + i] = NO_TOKEN;
+    for (int32_t i = 0; i < runs; i++) p->tokens[begin + 1 + i] = NO_TOKEN;
     int32_t done = 0;
     e->last = NULL;
     const mt_status status = mt_session_loop(p->session, &loop, &done, s->status == MT_OK ? s->error : NULL);

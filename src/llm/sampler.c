@@ -179,11 +179,11 @@ mt_status mt_sampler_sample(mt_sampler *s, const float *logits, size_t count, in
         s->capacity = count;
     }
     size_t kept = 0;
-    const double largest = logits[best];
+    const double largest = logits[best], scale = 1.0 / o->temperature;
     for (size_t i = 0; i < count; i++) {
         if (!(logits[i] > -INFINITY)) continue;
         const double weight =
-            isinf(largest) ? logits[i] == largest : sampler_exp((logits[i] - largest) / o->temperature);
+            isinf(largest) ? logits[i] == largest : sampler_exp((logits[i] - largest) * scale);
         if (weight > 0) s->candidates[kept++] = (candidate){weight, (int32_t)i};
     }
     const candidate *c = cut(o, s->candidates, &kept);

@@ -34,6 +34,17 @@ mt_status device_layouts(const mt_program *p, const program_binding *b, arena *m
     return MT_OK;
 }
 
+/* The operand's address (of a tensor at a multiple of 16) and its strides are multiples of 16 bytes. */
+static bool is_aligned(const mt_program *p, const program_binding *b, uint32_t operand) {
+    const program_operand *o = &p->operands[operand];
+    const tile_format *f = b->formats[o->tensor];
+    if (tile_format_is_block(f) || f->scalar.bits < 8) return false;
+    const int64_t elements = 128 / f->scalar.bits;
+    bool aligned = o->offset % elements == 0 && o->stride[o->rank - 1] == 1;
+    for (int d = 0; d < o->rank - 1; d++) aligned = aligned && o->stride[d] % elements == 0;
+    return aligned;
+}
+
 mt_status device_ops(const mt_program *p, const program_binding *b, const role_layout *layouts, arena *memory,
                      emit_cuda_op **out, mt_error *error) {
     emit_cuda_op *ops = ARENA_ARRAY(memory, p->ops_count, emit_cuda_op);
@@ -56,6 +67,7 @@ mt_status device_ops(const mt_program *p, const program_binding *b, const role_l
                                  "code for that yet",
                                  o->op->name);
             o->layout[t] = layout;
+            o->aligned[t] = (o->aligned[t] || !seen[i->opcode]) && is_aligned(p, b, i->tensor[t]);
         }
         seen[i->opcode] = true;
     }
@@ -111,17 +123,13 @@ static void lay_bands(const tile_format *f, int64_t rows, int64_t columns, int64
                   row_bytes = tile_format_bytes(f, columns);
     for (int64_t n = first; n < last; n += 8)
         for (int64_t b = 0; b < bands; b++) {
-            const int64_t wide = tile_format_bytes(f, min_i64(band, columns - b * band)),
-                          offset = tile_format_bytes(f, b * band);
-            for (int64_t r = 0; r < 8; r++, to += wide) {
-                if (n + r < rows)
-                    memcpy(to, from + (n + r) * row_bytes + offset, (size_t)wide);
-                else
-                    memset(to, 0, (size_t)wide);
+            const int64_t wide = min_i64(band, columns - b * band), bytes = tile_format_bytes(f, wide),
+                          padded = role_band_row(f, wide);
+            for (int64_t r = 0; r < 8; r++, to += padded) {
+                const int64_t have = n + r < rows ? bytes : 0;
+                if (have) memcpy(to, from + (n + r) * row_bytes + tile_format_bytes(f, b * band), (size_t)have);
+                memset(to + have, 0, (size_t)(padded - have));
             }
-            const int64_t padding = (int64_t)align_up((uint64_t)(8 * wide), 16) - 8 * wide;
-            memset(to, 0, (size_t)padding);
-            to += padding;
         }
 }
 

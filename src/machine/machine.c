@@ -3,7 +3,8 @@
 
 #include <stdio.h>
 
-static const machine_kind *const kinds[] = {&machine_cpu, &machine_cuda, &machine_sim}; /* "auto" is the first that opens */
+static const machine_kind *const kinds[] = {&machine_cpu, &machine_cuda,
+                                            &machine_sim}; /* "auto" is the first that opens */
 
 mt_status mt_machine_open(mt_machine **out, const char *name, mt_error *error) {
     *out = NULL;
@@ -23,7 +24,8 @@ mt_status mt_machine_open(mt_machine **out, const char *name, mt_error *error) {
     }
     return any ? status
                : error_set(error, MT_E_ARGUMENT, name,
-                           "there is no machine '%s'; there are \"cpu\", \"cpu:N\", \"cuda:N\", \"sim:N\" and \"auto\"", name);
+                           "there is no machine '%s'; there are \"cpu\", \"cpu:N\", \"cuda:N\", \"sim:N\" and \"auto\"",
+                           name);
 }
 
 void mt_machine_close(mt_machine *m) {
@@ -101,7 +103,7 @@ static mt_status run_again(mt_session *s, const mt_loop *loop, int32_t *done, mt
     mt_status status = MT_OK;
     for (int32_t r = 0; r < loop->runs && status == MT_OK; r++) {
         for (size_t i = 0; i < loop->live_count && status == MT_OK; i++)
-            status = mt_session_live(s, loop->lives[i].name, loop->lives[i].first + r * loop->lives[i].step, error);
+            status = mt_session_live(s, loop->lives[i].name, machine_live_at(&loop->lives[i], r), error);
         if (status == MT_OK) status = mt_session_run(s, error);
         if (status != MT_OK) break;
         *done = r + 1;

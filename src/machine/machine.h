@@ -27,6 +27,11 @@ typedef struct machine_kind {
     mt_status (*trace_read)(const mt_session *s, mt_trace_record **records, size_t *count, mt_error *error);
 } machine_kind;
 
+/* A live value in run r of a loop, which has been checked: it fits, and so must what is in between. */
+static inline int32_t machine_live_at(const mt_live_step *s, int32_t r) {
+    return (int32_t)(s->first + (int64_t)r * s->step);
+}
+
 /* Every machine and session struct begins with these. */
 struct mt_machine {
     const machine_kind *kind;

@@ -292,8 +292,7 @@ mt_status decoder_graph(const mt_model *m, const decoder_style *style, const mt_
     b.status = mt_graph_live(g, "pos", 0, step->context - 1, &b.pos, error);
     if (b.status == MT_OK && step->rows > 1) b.status = mt_graph_live(g, "rows", 1, step->rows, &live, error);
     if (b.status == MT_OK)
-        b.status = mt_graph_tensor(g, step->sampling ? MT_STATE : MT_INPUT, step->sampling ? "token" : "ids", "i32", 1,
-                                   rows, &ids, error);
+        b.status = mt_graph_tensor(g, step->sampling ? MT_STATE : MT_INPUT, "ids", "i32", 1, rows, &ids, error);
     if (b.status == MT_OK && live >= 0) b.status = mt_graph_live_extent(g, ids, 0, live, error);
     if (b.status == MT_OK)
         b.status = mt_graph_tensor(g, MT_WEIGHT, "rope.frequencies", "f32", 1, half, &frequencies, error);

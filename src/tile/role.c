@@ -7,9 +7,15 @@
 
 enum { SLICE = 32, BAND_GRAIN = SLICE * ROLE_WARPS }; /* a warp takes 32 columns at a time */
 
+int64_t role_band_row(const tile_format *f, int64_t columns) {
+    return (int64_t)(align_up((uint64_t)tile_format_bytes(f, columns), 16) | 16);
+}
+
 int64_t role_band(const tile_format *f, int64_t columns) {
-    const int64_t grain = BAND_GRAIN % f->block == 0 ? BAND_GRAIN : f->block, bytes = tile_format_bytes(f, grain) * 8;
-    const int64_t most = bytes <= ROLE_PAGE ? ROLE_PAGE / bytes * grain : f->block;
+    const int64_t grain = BAND_GRAIN % f->block == 0 ? BAND_GRAIN : f->block;
+    int64_t most = ROLE_PAGE / 8 / tile_format_bytes(f, grain) * grain;
+    while (most > 0 && 8 * role_band_row(f, most) > ROLE_PAGE) most -= grain;
+    if (most <= 0) most = f->block;
     const int64_t bands = ceil_div(columns, most);
     return bands <= 1 ? columns : min_i64(most, (int64_t)align_up((uint64_t)ceil_div(columns, bands), (uint64_t)grain));
 }
@@ -19,9 +25,7 @@ int64_t role_layout_bytes(role_layout layout, const tile_format *f, int64_t rows
     if (layout == ROLE_ROWS) return tile_format_bytes(f, rows * columns);
     if (layout == ROLE_ATOMS) return blocks * ceil_div(columns, 64) * 1024;
     const int64_t band = role_band(f, columns), whole = columns / band;
-    int64_t bytes = whole * (int64_t)align_up((uint64_t)(8 * tile_format_bytes(f, band)), 16);
-    if (columns % band) bytes += (int64_t)align_up((uint64_t)(8 * tile_format_bytes(f, columns % band)), 16);
-    return blocks * bytes;
+    return blocks * 8 * (whole * role_band_row(f, band) + (columns % band ? role_band_row(f, columns % band) : 0));
 }
 
 static bool has_dot(const tile_node *n) {

@@ -65,13 +65,17 @@ enum {
  *        block after block. N and K are padded with zeros to multiples of 8 and 64. Element (n, k) lies at byte
  *            ((n / 8) * ceil(K / 64) + k / 64) * 1024 + (n % 8) * 128 + ((k % 64 / 8) ^ (n % 8)) * 16 + (k % 8) * 2
  * BANDS: a 2-d weight of a block format: the blocks of 8 rows x `band` columns together, row after row, band after band
- *        along K, 8-row block after 8-row block; each band padded to a multiple of 16 bytes. role_band says how many
- *        columns a band has. */
+ *        along K, 8-row block after 8-row block; the rows of a band padded so that the 8 of them lie in shared memory
+ *        without bank conflicts. role_band says how many columns a band has, role_band_row how many bytes such a row.
+ */
 typedef enum role_layout { ROLE_ROWS, ROLE_ATOMS, ROLE_BANDS } role_layout;
 
 /* Columns in a band of a format, for a row of `columns` elements: bands of a row are as equal as whole blocks and whole
  * slices of all warps allow. */
 int64_t role_band(const tile_format *f, int64_t columns);
+/* Bytes from one row of a band of so many columns to the next: an odd multiple of 16. So the words at one place of 8
+ * rows lie 4 banks (or 12, 20, 28) apart, with room for the 4 neighbours that 4 lanes read of each row. */
+int64_t role_band_row(const tile_format *f, int64_t columns);
 /* Bytes of a weight [rows, columns] in a layout, padding included. */
 int64_t role_layout_bytes(role_layout layout, const tile_format *f, int64_t rows, int64_t columns);
 /* The layout that an op would like for a tensor (by ordinal): ATOMS or BANDS for a weight that some dot could stream,
@@ -195,7 +199,14 @@ enum { ROLE_ACCESSES = 64 };
 /* Fills at most ROLE_ACCESSES of them; returns their number, or -1 when there are more. */
 int role_accesses(const role_op *r, const role_statement *s, role_access *out);
 
+/* Operands of a node: a, b, c, its list, then the scalars and tiles of its access; some may be NULL. */
+int role_operand_count(const tile_node *n);
+const tile_node *role_operand(const tile_node *n, int i);
+
 /* ---- facts about scalars ---- */
+
+/* Only what a loader may know: grid, loops, extents, args, live values. */
+bool role_is_early(const role_op *r, const tile_node *n);
 
 /* The range of an integer scalar, if it is known. */
 bool role_range(const role_op *r, const tile_node *n, int64_t *low, int64_t *high);

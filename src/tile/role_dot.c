@@ -83,9 +83,8 @@ static int64_t panel_columns(const weight *w, int64_t columns) {
 static int new_panel(role_lowering *l, const weight *w, int64_t rows, int64_t columns) {
     const int v = role_new_variable(l, "panel", w->product, &(tile_shape){2, {rows, panel_columns(w, columns)}});
     l->r->variables[v].panel = true;
-    l->r->variables[v].stride =
-        w->layout == ROLE_ATOMS ? 8
-                                : 16; /* padding, in elements, that spreads rows over the banks as a warp reads them */
+    /* padding, in elements, that spreads rows over the banks as a warp reads them (emit/cuda_dot.h) */
+    l->r->variables[v].stride = w->layout == ROLE_ATOMS ? 8 : rows > 4 ? 16 : 32;
     l->r->variables[v].why = "the left operand, for the tensor cores";
     return v;
 }

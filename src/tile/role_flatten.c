@@ -72,20 +72,30 @@ static bool reads_tensor(const role_op *r, const tile_node *n, int param) {
     return (void)r, n->kind == TILE_LOAD && n->access->param == param;
 }
 
+/* The node, or, when it reads the tensor that is about to be written, a variable that it is computed into. */
+static const tile_node *set_aside(flattener *f, const tile_node *n, int param, const char *name) {
+    role_lowering *l = f->l;
+    if (!n || !role_any(l->r, n, reads_tensor, param)) return n;
+    const bool scalar = n->shape.rank == 0;
+    role_statement *copy = append(f, scalar ? ROLE_ASSIGN : ROLE_EACH);
+    copy->to = role_new_variable(l, name, n->type, &n->shape);
+    copy->value = n;
+    copy->declares = true;
+    if (scalar) l->r->variables[copy->to].place = ROLE_SCALAR;
+    l->r->variables[copy->to].why = "it reads the tensor that is stored to";
+    return role_variable_node(l, copy->to);
+}
+
 static void flatten_store(flattener *f, const tile_statement *s) {
     role_lowering *l = f->l;
-    const tile_node *value = flat(f, s->value);
-    if (role_any(l->r, value, reads_tensor, s->access->param)) {
-        const bool scalar = value->shape.rank == 0;
-        role_statement *copy = append(f, scalar ? ROLE_ASSIGN : ROLE_EACH);
-        copy->to = role_new_variable(l, "value", value->type, &value->shape);
-        copy->value = value;
-        copy->declares = true;
-        value = role_variable_node(l, copy->to);
-        if (scalar) l->r->variables[copy->to].place = ROLE_SCALAR;
-        l->r->variables[copy->to].why = "it reads the tensor that it is stored to";
+    const tile_node *value = set_aside(f, flat(f, s->value), s->access->param, "value");
+    tile_access *access = ARENA_NEW(l->memory, tile_access);
+    *access = *role_rewrite_access(l, s->access, extract, f);
+    for (int d = 0; d < access->rank; d++) {
+        tile_item *item = &access->item[d];
+        item->start = (tile_node *)set_aside(f, item->start, access->param, "start");
+        item->limit = (tile_node *)set_aside(f, item->limit, access->param, "limit");
     }
-    tile_access *access = role_rewrite_access(l, s->access, extract, f);
     role_statement *to = append(f, ROLE_STORE);
     to->value = value;
     to->access = access;

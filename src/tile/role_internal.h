@@ -30,9 +30,7 @@ role_statement *role_new_statement(role_lowering *l, role_kind kind, int line);
 /* Numbers statements and counts what is assigned and read where. */
 void role_count(role_lowering *l);
 
-/* Trees. Operands of a node: a, b, c, its list, then the scalars and tiles of its access. */
-int role_operand_count(const tile_node *n);
-const tile_node *role_operand(const tile_node *n, int i);
+/* Trees. */
 typedef bool role_test(const role_op *r, const tile_node *n, int with);
 /* Whether a node of the tree passes the test, also within FUSED variables. */
 bool role_any(const role_op *r, const tile_node *n, role_test *test, int with);
@@ -48,8 +46,6 @@ const tile_node *role_rewrite(role_lowering *l, const tile_node *n, role_replace
 tile_access *role_rewrite_access(role_lowering *l, const tile_access *access, role_replace *replace, void *context);
 /* What a FUSED variable (or one that is given one value, before places are known) stands for. */
 const tile_node *role_resolved(const role_op *r, const tile_node *n);
-/* Only what a loader may know: grid, loops, extents, args, live values. */
-bool role_is_early(const role_op *r, const tile_node *n);
 
 /* role_flatten.c */
 role_statement *role_flatten(role_lowering *l, const tile_statement *s);

@@ -370,25 +370,27 @@ static bool poll_launch(const cuda_session *s, const mt_loop *loop) {
 }
 
 static mt_status run_loop(cuda_session *s, const mt_loop *loop, const int32_t *steps, int32_t *done, mt_error *error) {
-    const int32_t most = loop->poll ? CUDA_POLLED_RUNS : CUDA_LOOP_RUNS;
+    int64_t most = loop->poll ? CUDA_FIRST_RUNS : CUDA_LOOP_RUNS;
     mt_status status = prepare(s, error);
     for (bool end = false; status == MT_OK && !end && *done < loop->runs;) {
         const int32_t runs = (int32_t)min_i64(loop->runs - *done, most);
         int32_t now = 0;
         for (size_t i = 0; i < loop->live_count && status == MT_OK; i++)
             status = machine_names_live(&s->names, s->program, loop->lives[i].name,
-                                        loop->lives[i].first + *done * loop->lives[i].step, NULL, error);
+                                        machine_live_at(&loop->lives[i], *done), NULL, error);
+        const uint64_t begin = clock_ns();
         if (status == MT_OK) status = launch(s, runs, steps, error);
         if (status != MT_OK) break;
         if (loop->poll) end = poll_launch(s, loop);
         status = finish(s, &now, error);
         *done += now;
+        if (loop->poll) most = min_i64(CUDA_LOOP_RUNS, 1 + now * CUDA_POLLED_NS / (int64_t)(clock_ns() - begin + 1));
         if (loop->poll && !end) end = loop->poll(loop->context); /* what came last */
         end |= now < runs || s->done->stopped;
     }
     for (size_t i = 0; i < loop->live_count && *done; i++)
-        machine_names_live(&s->names, s->program, loop->lives[i].name,
-                           loop->lives[i].first + (*done - 1) * loop->lives[i].step, NULL, NULL);
+        machine_names_live(&s->names, s->program, loop->lives[i].name, machine_live_at(&loop->lives[i], *done - 1),
+                           NULL, NULL);
     if (status == MT_OK) status = copy_bound(s, true, error);
     if (status == MT_OK)
         status = cuda_check(cuda_api.cuStreamSynchronize(s->stream), s->machine->device.where, error,

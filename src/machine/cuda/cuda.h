@@ -34,10 +34,9 @@ typedef struct cuda_machine {
     cuda_block *blocks;
 } cuda_machine;
 
-enum {
-    CUDA_LOOP_RUNS = 4096,
-    CUDA_POLLED_RUNS = 64
-}; /* of one launch, at most; of one that can be ended from outside */
+enum { CUDA_LOOP_RUNS = 4096 }; /* of one launch, at most */
+/* A loop that its caller may end: the first launch, and about how long the others last. */
+enum { CUDA_FIRST_RUNS = 16, CUDA_POLLED_NS = 100000000 };
 
 /* Where a tensor's memory is. */
 typedef struct cuda_memory {

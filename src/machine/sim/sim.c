@@ -114,6 +114,11 @@ static mt_status cells_new(sim_memory *m, mt_error *error) {
     return MT_OK;
 }
 
+mt_status sim_memory_bind(sim_memory *m, void *data, size_t bytes, bool writes, mt_error *error) {
+    *m = (sim_memory){.name = m->name, .data = data, .bytes = bytes};
+    return writes ? cells_new(m, error) : MT_OK;
+}
+
 void sim_memory_free(sim_memory *m) {
     cells_free(m);
     if (m->owned) free(m->data);
@@ -194,8 +199,7 @@ static mt_status bind_now(sim_session *s, size_t at, void *data, mt_error *error
         m->bytes = s->weights[at]->bytes;
         return MT_OK;
     }
-    *m = (sim_memory){.name = m->name, .data = data, .bytes = (size_t)t->bytes};
-    return t->role == MT_INPUT ? MT_OK : cells_new(m, error);
+    return sim_memory_bind(m, data, (size_t)t->bytes, t->role != MT_INPUT, error);
 }
 
 static mt_status session_bind(mt_session *base, const char *name, void *data, size_t bytes, bool weight,
@@ -251,7 +255,7 @@ enum {
     TABLES
 };
 
-static mt_status make_tables(sim_session *s, mt_error *error) {
+mt_status sim_session_tables(sim_session *s, mt_error *error) {
     const mt_program *p = s->program;
     const struct {
         const char *name;
@@ -332,7 +336,7 @@ static mt_status session_create(mt_session **out, mt_machine *base, const mt_pro
                                                 : error_set(error, MT_E_MEMORY, NULL, "no memory for a session");
     if (status == MT_OK) status = program_bind(p, s->memory, &s->binding, error);
     if (status == MT_OK) status = sim_session_load(s, error);
-    if (status == MT_OK) status = make_tables(s, error);
+    if (status == MT_OK) status = sim_session_tables(s, error);
     *out = &s->base;
     if (status != MT_OK) {
         session_destroy(*out);
@@ -418,8 +422,8 @@ static mt_status describe(const sim_session *s, mt_error *error) {
 }
 
 /* `runs` runs in one launch. *done: those that are complete. */
-static mt_status launch(sim_session *s, uint32_t runs, const int32_t *steps, const uint32_t *stop_word, int32_t *done,
-                        mt_error *error) {
+mt_status sim_session_launch(sim_session *s, uint32_t runs, const int32_t *steps, const uint32_t *stop_word,
+                             int32_t *done, mt_error *error) {
     const mt_program *p = s->program;
     cuda_run l;
     int ctas = 0;
@@ -458,7 +462,7 @@ static mt_status session_run(mt_session *base, mt_error *error) {
     sim_session *s = (sim_session *)base;
     int32_t done;
     pthread_mutex_lock(&s->machine->turn);
-    const mt_status status = launch(s, 1, NULL, NULL, &done, error);
+    const mt_status status = sim_session_launch(s, 1, NULL, NULL, &done, error);
     pthread_mutex_unlock(&s->machine->turn);
     return status;
 }
@@ -479,8 +483,8 @@ static mt_status session_loop(mt_session *base, const mt_loop *loop, int64_t sto
                                         loop->lives[i].first + *done * loop->lives[i].step, NULL, error);
         pthread_mutex_lock(&s->machine->turn);
         if (status == MT_OK)
-            status = launch(s, (uint32_t)runs, steps, stop < 0 ? NULL : (const uint32_t *)s->tensors[stop].data, &now,
-                            error);
+            status = sim_session_launch(s, (uint32_t)runs, steps,
+                                        stop < 0 ? NULL : (const uint32_t *)s->tensors[stop].data, &now, error);
         pthread_mutex_unlock(&s->machine->turn);
         *done += now;
         end = now < runs || s->shared->done.stopped || (loop->poll && loop->poll(loop->context));

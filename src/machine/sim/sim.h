@@ -56,9 +56,9 @@ typedef struct sim_lane {
     uint32_t tick;        /* now */
     uint32_t instruction; /* of the program; UINT32_MAX: none */
     int line;             /* of the tile program; 0: the interpreter's */
-    bool done;
-    sim_wait_kind wait; /* it cannot go on */
-    const void *object; /* the mbarrier, named barrier or word */
+    bool done, expired;   /* the latter: it has waited long enough to look at something else */
+    sim_wait_kind wait;   /* it cannot go on */
+    const void *object;   /* the mbarrier, named barrier or word */
     uint32_t parity, phase;
     const uint32_t *polled; /* the last thing it did was to load this word, which was `value` */
     uint32_t value;
@@ -102,7 +102,9 @@ typedef struct sim_mbarrier {
     uint32_t phase;             /* completed phases */
     sim_clock *arrived, *known; /* of this phase's arrivals; of all completed phases */
     uint32_t waited;            /* phases that somebody waited for who does not arrive himself */
-    bool starts_free;           /* its first waiter waited for the phase before the first */
+    bool takes_bytes;
+    int starter;      /* an actor */
+    bool starts_free; /* its first waiter waited for the phase before the first */
     struct {
         uint32_t waited; /* phases it has waited for, that before the first included; 0: it has not waited yet */
         bool arrives;
@@ -215,7 +217,8 @@ typedef struct sim_run {
     int cta_count;
     cuda_run launch;
     uint32_t actors;
-    uint32_t ticks; /* they go on from run to run, as the memory's records do */
+    uint32_t first_tick; /* of this launch */
+    uint32_t ticks;      /* they go on from run to run, as the memory's records do */
     uint64_t time, steps;
     sim_schedule schedule;
     uint64_t random;
@@ -227,6 +230,7 @@ typedef struct sim_run {
     size_t stack_bytes;
     jmp_buf out; /* where the scheduler ends a run */
     bool failed;
+    uint64_t expired;  /* `progress` when all waits expired last */
     uint64_t progress; /* the step of the last thing that let somebody go on */
     struct sim_more {
         sim_record record;
@@ -299,7 +303,13 @@ typedef struct sim_session {
 
 /* sim.c */
 mt_status sim_memory_new(sim_memory *out, size_t bytes, const char *name, mt_error *error);
+mt_status sim_memory_bind(sim_memory *m, void *data, size_t bytes, bool writes, mt_error *error);
 void sim_memory_free(sim_memory *m);
+/* Needs program, binding, layouts, tensors, code; makes the tables. */
+mt_status sim_session_tables(sim_session *s, mt_error *error);
+/* `runs` runs in one launch; `steps`: what each adds to the live values. *done: those that are complete. */
+mt_status sim_session_launch(sim_session *s, uint32_t runs, const int32_t *steps, const uint32_t *stop_word,
+                             int32_t *done, mt_error *error);
 /* Lists what the kernel knows in r->memories. */
 mt_status sim_find_memories(sim_session *s, sim_run *r, mt_error *error);
 /* The words behind "sim:", as at the head of sim.c. */
@@ -307,6 +317,12 @@ mt_status sim_schedule_parse(const char *words, sim_machine *m, mt_error *error)
 
 /* sim_load.c: compiles the program's ops; fills session->code, unit, scratch_bytes. */
 mt_status sim_session_load(sim_session *s, mt_error *error);
+/* The unit of some ops, loaded; its symbol mt_sim_unit is a sim_unit. */
+mt_status sim_compile(const sim_machine *m, const emit_cuda_op *ops, size_t count, int64_t *scratch_bytes, void **code,
+                      mt_error *error);
+bool sim_chip_text(text *out); /* what takes the place of cuda_chip.h; false: no memory */
+const char *sim_tail_text(void);
+const sim_calls *sim_calls_ready(void);
 
 /* sim_run.c: one launch. Findings are in the session after it; MT_OK when there are none. */
 mt_status sim_launch(sim_session *s, const cuda_run *launch, int ctas, mt_error *error);

@@ -19,7 +19,7 @@ typedef struct sim_calls {
     void *(*shared)(uint32_t bytes); /* 0: the memory that the launch gave, behind all else */
     void (*mbarrier_init)(uint64_t *b, uint32_t arrivals);
     void (*mbarrier_arrive)(uint64_t *b, uint32_t expected_bytes);
-    uint32_t (*mbarrier_try)(uint64_t *b, uint32_t parity); /* returns when the phase is complete */
+    uint32_t (*mbarrier_try)(uint64_t *b, uint32_t parity); /* waits a while */
     uint32_t (*mbarrier_test)(uint64_t *b, uint32_t parity);
     void (*mbarrier_publish)(void);
     void (*bulk_load)(void *to, const void *from, uint32_t bytes, uint64_t *full);

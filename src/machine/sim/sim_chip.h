@@ -182,6 +182,31 @@ MT_CHIP uint32_t mt_f16_from_f32(float x) {
 MT_CHIP uint32_t mt_bf16_pair(float a, float b) { return mt_bf16_from_f32(a) | mt_bf16_from_f32(b) << 16; }
 MT_CHIP uint32_t mt_f16_pair(float a, float b) { return mt_f16_from_f32(a) | mt_f16_from_f32(b) << 16; }
 
+/* a + b as f32, rounded to odd: rounded again, to f16, it is as if rounded once. */
+MT_CHIP float mt_odd_sum(double a, double b) {
+    const double s = a + b, t = s - a, lost = (a - (s - t)) + (b - t);
+    const float f = (float)s;
+    const double rest = (s - (double)f) + lost;
+    if (rest != rest || rest == 0 || mt_bits(f) & 1) return f;
+    return mt_float(mt_bits(f) + ((rest > 0) == (f > 0) ? 1u : ~0u));
+}
+MT_CHIP uint32_t mt_fma_f16(uint32_t a, uint32_t b, uint32_t c) {
+    const double product = (double)mt_f32_from_f16(a & 0xffff) * (double)mt_f32_from_f16(b & 0xffff);
+    return mt_f16_from_f32(mt_odd_sum(product, (double)mt_f32_from_f16(c & 0xffff)));
+}
+MT_CHIP uint32_t mt_fma_f16x2(uint32_t a, uint32_t b, uint32_t c) {
+    return mt_fma_f16(a, b, c) | mt_fma_f16(a >> 16, b >> 16, c >> 16) << 16;
+}
+MT_CHIP uint32_t mt_add_f16x2(uint32_t a, uint32_t b) { return mt_fma_f16x2(a, 0x3c003c00u, b); }
+MT_CHIP uint32_t mt_mul_f16x2(uint32_t a, uint32_t b) { return mt_fma_f16x2(a, b, 0x80008000u); }
+MT_CHIP uint32_t mt_twice(uint32_t word, int upper) { return (upper ? word >> 16 : word & 0xffff) * 0x10001u; }
+MT_CHIP uint32_t mt_bytes(uint32_t a, uint32_t b, uint32_t selector) {
+    const uint64_t all = (uint64_t)b << 32 | a;
+    uint32_t out = 0;
+    for (int i = 0; i < 4; i++) out |= (uint32_t)(all >> (selector >> 4 * i & 7) * 8 & 0xff) << 8 * i;
+    return out;
+}
+
 template <typename T> MT_CHIP T *mt_global(T *p) { return p; }
 template <typename T> MT_CHIP T mt_shuffle_xor(T v, int lanes) {
     return __shfl_xor_sync(0xffffffffu, v, (uint32_t)lanes);

@@ -27,6 +27,7 @@ static const char *const gcc_flags[] = {"-std=gnu++17",
                                         "-fPIC",
                                         "-shared",
                                         "-nodefaultlibs",
+                                        "-Wl,-Bsymbolic", /* its own callbacks, also where a sanitizer's are */
                                         "-fsanitize=thread",
                                         "--param=tsan-distinguish-volatile=1",
                                         "--param=tsan-instrument-func-entry-exit=0",
@@ -45,6 +46,7 @@ static const char *const clang_flags[] = {"-std=gnu++17",
                                           "-fPIC",
                                           "-shared",
                                           "-nodefaultlibs",
+                                          "-Wl,-Bsymbolic", /* its own callbacks, also where a sanitizer's are */
                                           "-fsanitize=thread",
                                           "-mllvm",
                                           "-tsan-distinguish-volatile=1",
@@ -78,10 +80,28 @@ static void fill_half(float *half) {
     }
 }
 
-mt_status sim_session_load(sim_session *s, mt_error *error) {
+const sim_calls *sim_calls_ready(void) {
     static float half[65536];
     static pthread_mutex_t once = PTHREAD_MUTEX_INITIALIZER;
-    const mt_program *p = s->program;
+    pthread_mutex_lock(&once);
+    if (!sim_chip_calls.half) {
+        fill_half(half);
+        sim_chip_calls.half = half;
+    }
+    pthread_mutex_unlock(&once);
+    return &sim_chip_calls;
+}
+
+bool sim_chip_text(text *out) {
+    text_string(out, file_text("sim_abi.h"));
+    text_string(out, file_text("sim_chip.h"));
+    return !out->failed;
+}
+
+const char *sim_tail_text(void) { return file_text("sim_tail.h"); }
+
+mt_status sim_compile(const sim_machine *m, const emit_cuda_op *ops, size_t count, int64_t *scratch_bytes, void **code,
+                      mt_error *error) {
     const char *cxx = getenv("CXX");
     const compile_options options = {.language = "C++",
                                      .variable = "CXX",
@@ -90,28 +110,27 @@ mt_status sim_session_load(sim_session *s, mt_error *error) {
                                      .extension = ".cpp",
                                      .flags = cxx && strstr(cxx, "clang") ? clang_flags : gcc_flags,
                                      .good = object_good};
-    pthread_mutex_lock(&once);
-    if (!sim_chip_calls.half) {
-        fill_half(half);
-        sim_chip_calls.half = half;
-    }
-    pthread_mutex_unlock(&once);
-    emit_cuda_op *ops = NULL;
     text chip = {0};
     compile_unit unit = {.name = "program", .what = "the program"};
-    text_string(&chip, file_text("sim_abi.h"));
-    text_string(&chip, file_text("sim_chip.h"));
-    mt_status status = chip.failed ? error_set(error, MT_E_MEMORY, NULL, "no memory for a session")
-                                   : device_layouts(p, &s->binding, s->memory, &s->layouts, error);
-    if (status == MT_OK) status = device_ops(p, &s->binding, s->layouts, s->memory, &ops, error);
-    emit_cuda_info info = {.chip = chip.data, .tail = file_text("sim_tail.h"), .marks = true, .no_lines = true};
-    if (status == MT_OK) status = emit_cuda(&unit.code, ops, p->ops_count, &info, error);
-    if (status == MT_OK && s->machine->edit) s->machine->edit(&unit.code, s->machine->edit_context);
+    sim_calls_ready();
+    mt_status status = sim_chip_text(&chip) ? MT_OK : error_set(error, MT_E_MEMORY, NULL, "no memory for a session");
+    emit_cuda_info info = {.chip = chip.data, .tail = sim_tail_text(), .marks = true, .no_lines = true};
+    if (status == MT_OK) status = emit_cuda(&unit.code, ops, count, &info, error);
+    if (status == MT_OK && m->edit) m->edit(&unit.code, m->edit_context);
     if (status == MT_OK) status = compile_units(&options, &unit, 1, error);
-    s->code = unit.handle;
-    s->unit = unit.handle ? unit_of(unit.handle) : NULL;
-    s->scratch_bytes = info.scratch_bytes;
+    *code = unit.handle;
+    *scratch_bytes = info.scratch_bytes;
     text_free(&chip);
     text_free(&unit.code);
+    return status;
+}
+
+mt_status sim_session_load(sim_session *s, mt_error *error) {
+    const mt_program *p = s->program;
+    emit_cuda_op *ops = NULL;
+    mt_status status = device_layouts(p, &s->binding, s->memory, &s->layouts, error);
+    if (status == MT_OK) status = device_ops(p, &s->binding, s->layouts, s->memory, &ops, error);
+    if (status == MT_OK) status = sim_compile(s->machine, ops, p->ops_count, &s->scratch_bytes, &s->code, error);
+    if (status == MT_OK) s->unit = unit_of(s->code);
     return status;
 }

@@ -70,18 +70,20 @@ sim_words sim_address(const sim_run *r, const sim_cta *cta, const void *p) {
             return out;
         }
     }
-    for (size_t i = 0; i < r->memory_count; i++) { /* just outside of something? */
-        const sim_memory *m = r->memories[i];
-        const intptr_t behind = (const char *)p - (m->data + m->bytes), before = m->data - (const char *)p;
-        if (behind >= 0 && behind < 4096)
-            snprintf(out.text, sizeof out.text, "%ld bytes behind %.200s", (long)behind, m->name);
-        else if (before > 0 && before < 4096)
-            snprintf(out.text, sizeof out.text, "%ld bytes before %.200s", (long)before, m->name);
-        else
-            continue;
-        return out;
-    }
+    uintptr_t nearest = 4096; /* just outside of something? */
     snprintf(out.text, sizeof out.text, "%p", p);
+    for (size_t i = 0; i < r->memory_count; i++) {
+        const sim_memory *m = r->memories[i];
+        const uintptr_t behind = (uintptr_t)p - ((uintptr_t)m->data + m->bytes),
+                        before = (uintptr_t)m->data - (uintptr_t)p;
+        if (behind < nearest) {
+            nearest = behind;
+            snprintf(out.text, sizeof out.text, "%zu bytes behind %.200s", (size_t)behind, m->name);
+        } else if (before < nearest) {
+            nearest = before;
+            snprintf(out.text, sizeof out.text, "%zu bytes before %.200s", (size_t)before, m->name);
+        }
+    }
     return out;
 }
 

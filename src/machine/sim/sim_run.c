@@ -63,6 +63,7 @@ static void body(void) {
     r->session->unit->kernel(&r->launch);
     r->warp->runnable &= ~(1u << r->lane_number);
     r->lane->done = true;
+    sim_progress(r);
     sim_fiber_switch(&r->lane->fiber, r->main_fiber);
 }
 
@@ -155,6 +156,22 @@ static bool words_changed(sim_run *r) {
     return any;
 }
 
+/* Waits end after a while, on a GPU too: whoever waits looks whether the run is to end. Once, until somebody gets on.
+ */
+static bool expire(sim_run *r) {
+    if (r->expired == r->progress) return false;
+    r->expired = r->progress;
+    for (int c = 0; c < r->cta_count; c++)
+        for (int w = 0; w < SIM_WARPS; w++)
+            for (uint32_t l = 0; l < 32; l++) {
+                sim_lane *lane = &r->cta[c].warp[w].lane[l];
+                if (lane->done || (lane->wait != SIM_MBARRIER && lane->wait != SIM_WORD)) continue;
+                lane->expired = true;
+                sim_wake(&r->cta[c].warp[w], 1u << l);
+            }
+    return true;
+}
+
 static bool all_done(const sim_run *r) {
     for (int c = 0; c < r->cta_count; c++)
         for (int w = 0; w < SIM_WARPS; w++)
@@ -189,7 +206,7 @@ static void schedule(sim_run *r) {
             continue;
         }
         if (all_done(r)) return;
-        if (words_changed(r)) continue;
+        if (words_changed(r) || expire(r)) continue;
         sim_report_deadlock(r);
         return;
     }
@@ -240,6 +257,7 @@ static void prepare(sim_run *r, const cuda_run *launch) {
     r->schedule = s->machine->schedule;
     r->random = r->schedule.seed * 0x9e3779b97f4a7c15ull + 0x1234567;
     r->time = r->steps = r->progress = 0;
+    r->expired = UINT64_MAX;
     r->failed = false;
     r->lane = NULL;
     if (r->ticks > UINT32_MAX / 2) {
@@ -247,7 +265,7 @@ static void prepare(sim_run *r, const cuda_run *launch) {
         sim_shadow_clear(r);
     }
     sim_clock *known = sim_clock_new(r);
-    r->ticks++;
+    r->first_tick = ++r->ticks;
     for (int c = 0; c < r->cta_count; c++) {
         sim_cta *cta = &r->cta[c];
         cta->run = r;

@@ -21,6 +21,7 @@ typedef struct access {
     uint8_t kind;
     const sim_clock *clock;
     const char *address; /* for messages */
+    bool page;           /* a copy must have been here in this launch */
 } access;
 
 /* ---- races ---- */
@@ -164,9 +165,26 @@ static bool known_read(const sim_run *r, const access *a, const sim_cell *cell, 
     return false;
 }
 
+/* Whether a copy of this launch has written, or is writing, these bytes. */
+static bool has_come(const sim_run *r, const sim_cell *cell, uint8_t bytes) {
+#define COME(other)                                                                                                    \
+    ((other)->lanes && (other)->actors & 1u << SIM_WARPS && (other)->kind & SIM_WRITE &&                               \
+     (other)->tick > r->first_tick && !(bytes & ~(other)->bytes))
+    if (COME(&cell->record[0]) || COME(&cell->record[1])) return true;
+    for (uint32_t at = cell->more; at; at = r->more[at].next)
+        if (COME(&r->more[at].record)) return true;
+#undef COME
+    return false;
+}
+
 static void touch(sim_run *r, const access *a, sim_cell *cell, uint8_t bytes) {
     if (!(a->kind & SIM_WRITE) && known_read(r, a, cell, bytes)) return;
     bool reported = false;
+    if (a->page && !(a->kind & SIM_WRITE) && !has_come(r, cell, bytes))
+        sim_report(r, SIM_PAGE, false, (uint64_t)a->line << 32 | a->actor,
+                   "%s reads %s before anything was copied there (%s)",
+                   sim_who(r, (uint32_t)a->cta->number * SIM_ACTORS + a->actor, 1u << a->lane).text,
+                   sim_address(r, a->cta, a->address).text, sim_place(r, a->instruction, a->line).text);
     for (int i = 0; i < 2; i++)
         if (cell->record[i].lanes && !look(r, a, &cell->record[i], bytes, &reported)) cell->record[i].lanes = 0;
     for (uint32_t *link = &cell->more; *link;) {
@@ -303,6 +321,7 @@ void sim_access(const void *p, uint32_t bytes, uint32_t kind) {
     const uintptr_t offset = (uintptr_t)p - (uintptr_t)cta->shared;
     if (offset < cta->shared_bytes) {
         if (bytes > cta->shared_bytes - offset) report_outside(r, w, l, p, bytes, kind);
+        a.page = offset - cta->rest < r->launch.pages * (uintptr_t)CUDA_PAGE;
         touch_all(r, &a, cta->cells, offset, bytes);
         return;
     }

@@ -98,6 +98,14 @@ static void complete(sim_run *r, sim_cta *cta, sim_mbarrier *m) {
         }
 }
 
+static void report_early(const sim_mbarrier *m, int who) {
+    sim_report(
+        sim_now, SIM_EARLY, false, (uintptr_t)m->address,
+        "%s did not wait at %s, with the parity of the phase before the first: it passed a phase early, before any "
+        "bytes had come",
+        sim_who(sim_now, (uint32_t)who, UINT32_MAX).text, sim_address(sim_now, this_cta(), m->address).text);
+}
+
 static void call_mbarrier_arrive(uint64_t *b, uint32_t expected_bytes) {
     chip();
     sim_mbarrier *m = mbarrier(b);
@@ -109,6 +117,8 @@ static void call_mbarrier_arrive(uint64_t *b, uint32_t expected_bytes) {
     sim_clock_join(sim_now, &m->arrived, known);
     sim_clock_drop(known);
     m->thread[this_thread()].arrives = true;
+    if (expected_bytes && m->starts_free) report_early(m, m->starter);
+    m->takes_bytes |= expected_bytes != 0;
     m->bytes += expected_bytes;
     m->pending--;
     complete(sim_now, this_cta(), m);
@@ -130,7 +140,11 @@ static void passed(sim_mbarrier *m, uint32_t parity) {
             before, sim_place(sim_now, this_lane()->instruction, this_lane()->line).text);
         waited = before;
     }
-    if (!before && !first) m->starts_free = true;
+    if (!before && !first) { /* fine for one that says what is free, not for one that says what has come */
+        m->starts_free = true;
+        m->starter = sim_now->warp->cta->number * SIM_ACTORS + sim_now->warp->number;
+        if (m->takes_bytes && !m->thread[t].arrives) report_early(m, m->starter);
+    }
     m->thread[t].waited = waited;
     /* Phases are counted with the one before the first: after phase n there are n + 2. */
     if (!m->thread[t].arrives && waited > m->waited + 1) m->waited = waited - 1;
@@ -144,6 +158,7 @@ static uint32_t call_mbarrier_try(uint64_t *b, uint32_t parity) {
     this_lane()->phase = m->phase;
     while (!is_complete(m, parity)) {
         sim_block(SIM_MBARRIER, b);
+        if (this_lane()->expired) return this_lane()->expired = false;
         m = mbarrier(b);
     }
     passed(m, parity);
@@ -371,7 +386,8 @@ static uint32_t call_load(const uint32_t *p, uint32_t acquire) {
     const bool again = !acquire && l->polled == p;
     const uint32_t before = l->value;
     chip();
-    while (again && *p == before) sim_block(SIM_WORD, p);
+    while (again && *p == before && !l->expired) sim_block(SIM_WORD, p);
+    l->expired = false;
     sim_access(p, 4, SIM_READ | SIM_RELAXED);
     const uint32_t value = *p;
     sim_clock *known = find_word(sim_now, p)->clock;

@@ -1,0 +1,114 @@
+/* The CUDA decoders of block formats, as the tensor cores take them: pairs of every slice of random blocks (any bits:
+ * infinities, subnormals, NaN) against the interpreter of declarations. In bf16 they are its values, rounded; in f16
+ * the last operation may have been rounded once instead of twice, which is seldom seen, and then in the last bit. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "cuda_harness.h"
+
+static const char *const formats[] = {"q4_0",       "q4_1",       "q5_0",        "q5_1",         "q8_0",
+                                      "q2_k",       "q3_k",       "q4_k",        "q5_k",         "q6_k",
+                                      "mxfp4",      "nvfp4",      "i4_group32",  "i4_group64",   "i4_group128",
+                                      "u4_group32", "u4_group64", "u4_group128", "e4m3_block128"};
+static const char *const products[] = {"bf16", "f16"};
+enum { FORMATS = COUNT_OF(formats), DECODERS = 2 * FORMATS, BLOCKS = 300 };
+
+typedef void decode_function(const uint8_t *block, int slice, int q, uint32_t *w);
+
+/* The function that gives a decoder's words. */
+static void add_function(text *more, const char *format, const char *product) {
+    text_printf(more,
+                "extern \"C\" void decode_%s_%s(const uint8_t *p, int slice, int q, uint32_t *w) {\n"
+                "    uint32_t all[4];\n"
+                "    mt_format_%s_as_%s::slice(all, p, slice, q);\n"
+                "    memcpy(w, all, sizeof all);\n"
+                "}\n",
+                format, product, format, product);
+}
+
+static bool is_nan(uint32_t code, const tile_format *product) {
+    return tile_scalar_decode(product->scalar, code) != tile_scalar_decode(product->scalar, code);
+}
+
+/* Elements whose code is another than the rounded reference's; more than one place apart: fails. */
+static int differences(decode_function *decode, const tile_format *f, const tile_format *product) {
+    _Alignas(16) uint8_t block[4096];
+    static float want[1024];
+    const size_t bytes = (size_t)f->bits / 8;
+    int different = 0;
+    assert_true(bytes <= sizeof block && f->block <= 1024);
+    for (int b = 0; b < BLOCKS; b++) {
+        for (size_t i = 0; i < sizeof block; i++) block[i] = (uint8_t)random_bits();
+        tile_format_decode(f, block, want);
+        for (int slice = 0; slice < f->block / 32; slice++)
+            for (int q = 0; q < 4; q++) {
+                uint32_t w[4];
+                decode(block, slice, q, w);
+                for (int e = 0; e < 8; e++) {
+                    const int element = slice * 32 + e / 4 * 16 + q * 4 + e % 4;
+                    const uint32_t got = w[e / 2] >> e % 2 * 16 & 0xffff,
+                                   expected = (uint32_t)tile_scalar_encode(product->scalar, (double)want[element]);
+                    if (got == expected || (is_nan(got, product) && is_nan(expected, product))) continue;
+                    if (!((got | expected) & 0x7fff)) continue; /* a zero's sign */
+                    different++;
+                    if (product->scalar.exponent == 8 || (got + 1 != expected && got != expected + 1))
+                        fail_msg("%s as %s, block %d, element %d: %04x, not %04x", f->name, product->name, b, element,
+                                 got, expected);
+                }
+            }
+    }
+    return different;
+}
+
+static void test_decoders(void **state) {
+    (void)state;
+    static emit_cuda_op ops[DECODERS];
+    static char lines[DECODERS][80];
+    text unit = {0}, more = {0};
+    mt_error error = {0};
+    emit_cuda_info info = {.no_lines = true};
+    if (system("g++ --version > /dev/null 2>&1")) {
+        print_message("skipped: there is no g++ to run the emitted code with\n");
+        skip();
+    }
+    for (int i = 0; i < DECODERS; i++) {
+        test_case c = {.source = "linear", .constants = lines[i]};
+        snprintf(lines[i], sizeof lines[i], "N=16 K=1024 BM=1 BN=16 W=%s P=%s", formats[i / 2], products[i % 2]);
+        assert_true(bind_case(&c));
+        ops[i] = (emit_cuda_op){.op = c.op, .layout = {[1] = ROLE_BANDS}};
+        add_function(&more, formats[i / 2], products[i % 2]);
+    }
+    if (emit_cuda(&unit, ops, DECODERS, &info, &error)) fail_msg("%s: %s", error.where, error.message);
+    void *library = compile_shim(unit.data, more.data);
+    assert_non_null(library);
+    for (int i = 0; i < DECODERS; i++) {
+        char name[64];
+        decode_function *decode;
+        const tile_format *f = tile_format_find(formats[i / 2]);
+        snprintf(name, sizeof name, "decode_%s_%s", formats[i / 2], products[i % 2]);
+        *(void **)&decode = dlsym(library, name);
+        assert_non_null(decode);
+        const int different = differences(decode, f, tile_format_find(products[i % 2]));
+        if (different > BLOCKS * f->block / 1000) fail_msg("%s: %d codes differ", name, different);
+    }
+    text_free(&unit);
+    text_free(&more);
+}
+
+static int setup(void **state) {
+    (void)state;
+    return (case_memory = arena_new()) ? 0 : -1;
+}
+static int teardown(void **state) {
+    (void)state;
+    arena_free(case_memory);
+    return 0;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_decoders)};
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

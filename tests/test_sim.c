@@ -1,0 +1,754 @@
+/* The simulator: the library's ops at the sizes around their tiles, under schedules of all kinds, give one result,
+ * which is the CPU's; and what is wrong with a program or with the device code is found and named. The bugs are seeded:
+ * the unit's text, or the program, is changed before it runs.
+ *
+ * SIM_SEEDS random seeds are tried (3; bench/sim.sh tries 50). */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <dirent.h>
+#include <ftw.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "machine/sim/sim.h"
+#include "monotile/llm.h"
+
+#define OK(call)                                                                                                       \
+    do {                                                                                                               \
+        mt_error error = {0};                                                                                          \
+        const mt_status status_ = (call);                                                                              \
+        if (status_ != MT_OK) fail_msg("%s: %s: %s", mt_status_name(status_), error.where, error.message);             \
+    } while (0)
+
+static char folder[] = "/tmp/monotile-test-XXXXXX";
+
+static int remove_entry(const char *path, const struct stat *s, int kind, struct FTW *at) {
+    (void)s, (void)kind, (void)at;
+    return remove(path);
+}
+static int set_up(void **state) {
+    (void)state;
+    return mkdtemp(folder) ? setenv("MONOTILE_CACHE", folder, 1) : -1;
+}
+static int tear_down(void **state) {
+    (void)state;
+    if (getenv("SIM_KEEP")) return 0;
+    return nftw(folder, remove_entry, 8, FTW_DEPTH | FTW_PHYS);
+}
+
+static bool no_compiler(void) {
+    if (!system("${CXX:-c++} --version > /dev/null 2>&1")) return false;
+    print_message("skipped: there is no C++ compiler to run device code with\n");
+    return true;
+}
+
+/* ---- graphs of ops ---- */
+
+/* A node: "program; constants; tensors". Tensors are "name type extents", outputs begin with '>', weights with '*'.
+ * Extents are numbers or letters; W stands for a weight's type. */
+static const char *const ops[] = {
+    "linear; BM=4 BN=16; x f32 M K, *w W N K, >y f32 M N",
+    "linear_add; BM=4 BN=16; x f32 M K, *w W N K, r f32 M N, >y f32 M N",
+    "linear_bias; BM=4 BN=16; x f32 M K, *w W N K, b f32 N, >y f32 M N",
+    "linear_bias_relu; BM=4 BN=16; x f32 M K, *w W N K, b f32 N, >y f32 M N",
+    "norm_linear; BM=4 BN=16; x f32 M K, g f32 K, *w W N K, >y f32 M N",
+    "norm_linear_bias; BM=4 BN=16; x f32 M K, g f32 K, *w W N K, b f32 N, >y f32 M N",
+    "norm_swiglu; BM=4 BN=16; x f32 M K, g f32 K, *gate W N K, *up W N K, >y f32 M N",
+    "norm_linear_rope; BM=4; x f32 M K, g f32 K, *w W Q K, angles f32 M R 2, >y f32 M H D",
+    "norm_linear_append; BM=4; x f32 M K, g f32 K, *w W Q K, >cache f16 S H D",
+    "norm_linear_rope_append; BM=4; x f32 M K, g f32 K, *w W Q K, angles f32 M R 2, >cache f16 S H D",
+    "norm_linear_norm_rope; BM=4; x f32 M K, g f32 K, *w W Q K, hg f32 D, angles f32 M R 2, >y f32 M H D",
+    "norm_linear_norm_rope_append; BM=4; x f32 M K, g f32 K, *w W Q K, hg f32 D, angles f32 M R 2, >cache f16 S H D",
+    "matmul; BM=4 BN=16 BK=64; x f32 M K, *w V K N, >y f32 M N",
+    "embed; ROWS=4; ids i32 M, *w W N K, >y f32 M K",
+    "rmsnorm; ROWS=4; x f32 M K, g f32 K, >y f32 M K",
+    "head_norm; ROWS=4; x f32 M H D, g f32 D, >y f32 M H D",
+    "rope; ROWS=4; x f32 M H D, angles f32 M R 2, >y f32 M H D",
+    "rope_half; ROWS=4; x f32 M H D, angles f32 M R 2, >y f32 M H D",
+    "rope_table; ROWS=4; freq f32 R, >angles f32 M R 2",
+    "append; ROWS=4; x f32 M H D, >cache f16 S H D",
+    "add; ROWS=4; a f32 M N, b f32 M N, >y f32 M N",
+    "bias; ROWS=4; x f32 M N, b f32 N, >y f32 M N",
+    "relu; ROWS=4; x f32 M N, >y f32 M N",
+    "silu_mul; ROWS=4; a f32 M N, b f32 M N, >y f32 M N",
+    "last_row; ; x f32 M N, >y f32 1 N",
+    "attention; BM=4 BS=16; q f32 M A D, kc f16 S H D, vc f16 S H D, >y f32 M A D",
+    ("attention_part; BS=64; q f32 M A D, kc f16 S H D, vc f16 S H D, >acc f32 M C A D, >most f32 M C A, "
+     ">total f32 M C A"),
+    "attention_merge; BS=64; acc f32 M C A D, most f32 M C A, total f32 M C A, >y f32 M A D",
+    ("merge_linear_add; BS=64 BN=16; acc f32 M C A D, most f32 M C A, total f32 M C A, *w W N B, r f32 M N, "
+     ">y f32 M N"),
+    "sample_most; ; x f32 1 N, >most f32 1, >place i32 1",
+};
+
+typedef struct variant {
+    const char *weight;
+    int64_t m, n, k, h, d;
+} variant;
+enum { S_EXTENT = 70, POSITION = 33, TENSORS = 4096 };
+
+static int64_t extent(const variant *v, const char *word) {
+    switch (*word) {
+    case 'M':
+        return v->m;
+    case 'N':
+        return v->n;
+    case 'K':
+        return v->k;
+    case 'H':
+        return v->h;
+    case 'A':
+        return v->h * 2;
+    case 'B':
+        return v->h * 2 * v->d;
+    case 'D':
+        return v->d;
+    case 'R':
+        return v->d / 2;
+    case 'Q':
+        return v->h * v->d;
+    case 'S':
+        return S_EXTENT;
+    case 'C':
+        return 2;
+    default:
+        return strtoll(word, NULL, 10);
+    }
+}
+
+typedef struct bound {
+    char name[64];
+    const char *type;
+    mt_role role;
+    size_t count, bytes;
+    void *data;   /* of inputs and weights */
+    void *result; /* of outputs: the first machine's */
+} bound;
+
+static bound tensors[TENSORS];
+static int tensor_count;
+static uint32_t random_state = 1;
+
+static float random_float(void) {
+    random_state = random_state * 1664525u + 1013904223u;
+    return (float)(random_state >> 8) / (1 << 23) - 1;
+}
+static uint16_t half_of(float x) { /* a normal one */
+    uint32_t bits;
+    memcpy(&bits, &x, 4);
+    return (uint16_t)((bits >> 16 & 0x8000) |
+                      ((bits & 0x7fffffff) < 0x38800000 ? 0 : ((bits & 0x7fffffff) - 0x38000000) >> 13));
+}
+
+static void fill(bound *b, int64_t rows) {
+    uint8_t *bytes = b->data = aligned_alloc(64, align_up(b->bytes + 1, 64));
+    assert_non_null(bytes);
+    for (size_t i = 0; i < b->bytes; i++) bytes[i] = (uint8_t)(random_float() * 128 + 128);
+    for (size_t i = 0; i < b->count; i++)
+        if (!strcmp(b->type, "f32"))
+            ((float *)b->data)[i] = random_float();
+        else if (!strcmp(b->type, "i32"))
+            ((int32_t *)b->data)[i] = (int32_t)((random_float() + 1) * 0.5f * (float)rows);
+        else if (!strcmp(b->type, "f16"))
+            ((uint16_t *)b->data)[i] = half_of(random_float());
+        else if (!strcmp(b->type, "bf16")) {
+            const float x = random_float();
+            memcpy((uint16_t *)b->data + i, (const char *)&x + 2, 2);
+        }
+    const size_t block = !strcmp(b->type, "q8_0") ? 34 : !strcmp(b->type, "q4_1") ? 20 : 0;
+    for (size_t at = 0; block && at < b->bytes; at += block) {
+        const uint16_t d = half_of(0.01f + 0.01f * random_float()), m = half_of(-0.1f + 0.05f * random_float());
+        memcpy(bytes + at, &d, 2);
+        if (block == 20) memcpy(bytes + at + 2, &m, 2);
+    }
+}
+
+/* Adds a node and its tensors. */
+static void add_node(mt_graph *g, const char *spec, const variant *v, mt_live pos) {
+    mt_operand operands[32];
+    static char words[TENSORS][64];
+    static int used;
+    int count = 0;
+    char line[400], *save, *save2;
+    snprintf(line, sizeof line, "%s", spec);
+    char *program = strtok_r(line, ";", &save), *constants = strtok_r(NULL, ";", &save),
+         *list = strtok_r(NULL, ";", &save);
+    for (char *c = strtok_r(constants, " ", &save2); c; c = strtok_r(NULL, " ", &save2)) {
+        char *equals = strchr(c, '=');
+        snprintf(words[used], sizeof words[0], "%.*s", (int)(equals - c), c);
+        operands[count++] = MT_OPERAND_INTEGER(words[used++], strtoll(equals + 1, NULL, 10));
+    }
+    const bool product = strchr(list, '*') && strncmp(program, "embed", 5);
+    if (product) operands[count++] = MT_OPERAND_TYPE("P", "bf16");
+    if (strstr(program, "norm"))
+        operands[count++] = ((mt_operand){.name = "eps", .kind = MT_IS_FLOAT, .number = 1e-5f});
+    if (!strcmp(program, "attention") || !strcmp(program, "attention_part"))
+        operands[count++] = ((mt_operand){.name = "scale", .kind = MT_IS_FLOAT, .number = 0.2f});
+    if (strstr(program, "append") || strstr(program, "attention") || strstr(program, "merge") ||
+        !strcmp(program, "rope_table"))
+        operands[count++] = MT_OPERAND_LIVE("pos", pos);
+    for (char *t = strtok_r(list, ",", &save); t; t = strtok_r(NULL, ",", &save)) {
+        bound *b = &tensors[tensor_count];
+        char *name = strtok_r(t, " ", &save2), *type = strtok_r(NULL, " ", &save2);
+        int64_t extents[5];
+        int rank = 0;
+        for (char *e; (e = strtok_r(NULL, " ", &save2));) extents[rank++] = extent(v, e);
+        b->role = *name == '>' ? MT_OUTPUT : *name == '*' ? MT_WEIGHT : MT_INPUT;
+        name += b->role != MT_INPUT;
+        b->type = !strcmp(type, "W")     ? v->weight
+                  : !strcmp(type, "V")   ? (v->weight[0] == 'q' ? "f32" : v->weight)
+                  : !strcmp(type, "f16") ? "f16"
+                  : !strcmp(type, "i32") ? "i32"
+                                         : "f32";
+        snprintf(b->name, sizeof b->name, "t%d", tensor_count);
+        if (extents[rank - 1] % tile_format_find(b->type)->block) b->type = "f32";
+        const tile_format *f = tile_format_find(b->type);
+        b->count = 1;
+        for (int d = 0; d < rank; d++) b->count *= (size_t)extents[d];
+        b->bytes = b->count / (size_t)f->block * (size_t)f->bits / 8;
+        mt_tensor tensor;
+        OK(mt_graph_tensor(g, b->role, b->name, b->type, rank, extents, &tensor, &error));
+        snprintf(words[used], sizeof words[0], "%s", name);
+        operands[count++] = MT_OPERAND(words[used++], tensor);
+        if (b->role != MT_OUTPUT) fill(b, v->n);
+        tensor_count++;
+    }
+    mt_error error = {0};
+    const mt_status status = mt_graph_node(g, NULL, program, program, operands, (size_t)count, NULL, &error);
+    if (status != MT_OK) fail_msg("%s: %s: %s", program, error.where, error.message);
+}
+
+static void forget_tensors(void) {
+    for (int i = 0; i < tensor_count; i++) {
+        free(tensors[i].data);
+        free(tensors[i].result);
+    }
+    memset(tensors, 0, sizeof tensors);
+    tensor_count = 0;
+}
+
+static void bind_all(mt_session *s) {
+    for (int i = 0; i < tensor_count; i++) {
+        const bound *b = &tensors[i];
+        if (b->role == MT_WEIGHT)
+            OK(mt_session_bind_weight(s, b->name, b->data, b->bytes, &error));
+        else if (b->role == MT_INPUT)
+            OK(mt_session_bind(s, b->name, b->data, b->bytes, &error));
+        else {
+            void *memory;
+            OK(mt_session_memory(s, b->name, &memory, NULL, &error));
+            memset(memory, 0xff, b->bytes);
+        }
+    }
+    mt_error ignored;
+    (void)mt_session_live(s, "pos", POSITION, &ignored); /* not every graph has it */
+}
+
+static double value_of(const bound *b, const void *data, size_t i) {
+    if (!strcmp(b->type, "f16")) return sim_chip_calls.half[((const uint16_t *)data)[i]];
+    if (!strcmp(b->type, "i32")) return ((const int32_t *)data)[i];
+    return (double)((const float *)data)[i];
+}
+
+/* Compares with the results that are kept; keeps them when there are none. Tolerance 0: the same bits. */
+static void compare(mt_session *s, double tolerance, const char *what) {
+    for (int i = 0; i < tensor_count; i++) {
+        bound *b = &tensors[i];
+        void *memory;
+        if (b->role != MT_OUTPUT) continue;
+        OK(mt_session_memory(s, b->name, &memory, NULL, &error));
+        if (!b->result) {
+            b->result = malloc(b->bytes);
+            assert_non_null(b->result);
+            memcpy(b->result, memory, b->bytes);
+        } else if (tolerance == 0) {
+            if (memcmp(b->result, memory, b->bytes)) fail_msg("%s: %s (tensor %d) has other bits", what, b->name, i);
+        } else {
+            double apart = 0, size = 1e-12;
+            for (size_t e = 0; e < b->count; e++) {
+                const double x = value_of(b, b->result, e), y = value_of(b, memory, e);
+                if (isnan(x) && isnan(y)) continue; /* never written */
+                apart += (x - y) * (x - y);
+                size += y * y;
+            }
+            if (!(sqrt(apart / size) <= tolerance))
+                fail_msg("%s: %s (tensor %d) is %g away from the CPU's", what, b->name, i, sqrt(apart / size));
+        }
+    }
+}
+
+static void run_well(sim_session *s, const char *what) {
+    mt_error error = {0};
+    if (mt_session_run(&s->base, &error) != MT_OK) fail_msg("%s: %s: %s", what, error.where, error.message);
+}
+
+static int seeds(void) { return getenv("SIM_SEEDS") ? atoi(getenv("SIM_SEEDS")) : 3; }
+
+static sim_machine *machine_of(mt_machine *m) { return (sim_machine *)m; }
+
+/* The graph under all schedules, on two machines' sizes. */
+static void check_graph(mt_graph *g, int processors) {
+    mt_program *program;
+    mt_machine *cpu, *sim;
+    mt_session *reference, *session;
+    char name[64];
+    const mt_target target = {.machine = "sim", .processors = processors, .no_fusion = 1};
+    OK(mt_compile(g, &target, &program, &error));
+    snprintf(name, sizeof name, "sim:%d", processors);
+    OK(mt_machine_open(&cpu, "cpu:2", &error));
+    OK(mt_machine_open(&sim, name, &error));
+    OK(mt_session_create(&session, sim, program, &error));
+    bind_all(session);
+    for (int k = 0; k < SIM_SCHEDULES; k++)
+        for (int seed = 0; seed < (k == SIM_RANDOM                              ? seeds()
+                                   : k == SIM_STARVE_SM || k == SIM_STARVE_WARP ? 2
+                                                                                : 1);
+             seed++) {
+            snprintf(name, sizeof name, "%s, seed %d", sim_schedule_names[k], seed);
+            machine_of(sim)->schedule = (sim_schedule){(sim_schedule_kind)k, (uint64_t)seed};
+            machine_of(sim)->pages = k == SIM_RANDOM && seed % 2 ? 3 : 0;
+            if (getenv("SIM_TRACE")) fprintf(stderr, "%s\n", name);
+            bind_all(session);
+            run_well((sim_session *)session, name);
+            compare(session, 0, name);
+        }
+    OK(mt_session_create(&reference, cpu, program, &error));
+    bind_all(reference);
+    OK(mt_session_run(reference, &error));
+    compare(reference, 2e-3, "against the CPU");
+    mt_session_destroy(reference);
+    mt_session_destroy(session);
+    mt_machine_close(sim);
+    mt_machine_close(cpu);
+    mt_program_destroy(program);
+}
+
+static void check_ops(const variant *variants, size_t count, int processors) {
+    mt_graph *g;
+    mt_live pos;
+    OK(mt_graph_create(&g, &error));
+    OK(mt_graph_live(g, "pos", 0, POSITION, &pos, &error));
+    for (size_t v = 0; v < count; v++)
+        for (size_t i = 0; i < COUNT_OF(ops); i++) {
+            if (getenv("SIM_ONLY") && strncmp(ops[i], getenv("SIM_ONLY"), strlen(getenv("SIM_ONLY")))) continue;
+            add_node(g, ops[i], &variants[v], pos);
+        }
+    check_graph(g, processors);
+    mt_graph_destroy(g);
+    forget_tensors();
+}
+
+/* Tiles are 4 rows, 16 columns, 1024 (BK's default) along K; blocks of attention 16 positions. */
+static void test_ops_dense(void **state) {
+    (void)state;
+    static const variant variants[] = {
+        {"bf16", 1, 1, 1, 1, 2}, {"f16", 3, 15, 63, 1, 24}, {"bf16", 4, 16, 64, 2, 32}, {"f16", 5, 17, 65, 2, 18}};
+    if (no_compiler()) skip();
+    check_ops(variants, COUNT_OF(variants), 4);
+}
+static void test_ops_blocks(void **state) {
+    (void)state;
+    static const variant variants[] = {{"q8_0", 1, 17, 32, 1, 16}, {"q4_1", 5, 15, 96, 1, 8}, {"f32", 3, 9, 33, 1, 6}};
+    if (no_compiler()) skip();
+    check_ops(variants, COUNT_OF(variants), 3);
+}
+/* More columns than BK, and more pages than the ring has. */
+static void test_ops_long(void **state) {
+    (void)state;
+    static const variant variants[] = {{"bf16", 1, 33, 1025, 2, 16}, {"q8_0", 4, 40, 2112, 1, 16}};
+    if (no_compiler()) skip();
+    check_ops(variants, COUNT_OF(variants), 2);
+}
+
+/* Every program of the library is above; test_model runs the steps of sampling. */
+static void test_complete(void **state) {
+    (void)state;
+    const char *path = MONOTILE_SOURCE_FOLDER "/src/ops";
+    DIR *d = opendir(path);
+    int missing = 0;
+    assert_non_null(d);
+    for (const struct dirent *e; (e = readdir(d));) {
+        const size_t length = strcspn(e->d_name, ".");
+        bool found = length == 0 || !strncmp(e->d_name, "formats", 7) || !strncmp(e->d_name, "sample_", 7);
+        for (size_t i = 0; i < COUNT_OF(ops) && !found; i++)
+            found = !strncmp(ops[i], e->d_name, length) && ops[i][length] == ';';
+        if (!found) print_message("no size of %s is simulated: add a line to `ops`\n", e->d_name);
+        missing += !found;
+    }
+    closedir(d);
+    assert_int_equal(missing, 0);
+}
+
+/* ---- seeded bugs ---- */
+
+/* A matrix, or with no columns a vector. */
+static mt_tensor add_tensor(mt_graph *g, mt_role role, const char *type, const char *name, int64_t rows,
+                            int64_t columns) {
+    bound *b = &tensors[tensor_count++];
+    mt_tensor t;
+    OK(mt_graph_tensor(g, role, name, type, columns ? 2 : 1, (int64_t[]){rows, columns}, &t, &error));
+    *b = (bound){.type = type, .role = role, .count = (size_t)(rows * (columns ? columns : 1))};
+    snprintf(b->name, sizeof b->name, "%s", name);
+    b->bytes = b->count * (strcmp(type, "f32") ? 2 : 4);
+    if (role != MT_OUTPUT) fill(b, 1);
+    return t;
+}
+
+/* Two layers on two SMs: what the first writes, all instructions of the second read. Nine pages an instruction. */
+static mt_graph *two_layers(void) {
+    mt_graph *g;
+    mt_tensor t;
+    OK(mt_graph_create(&g, &error));
+    const mt_tensor x = add_tensor(g, MT_INPUT, "f32", "x", 2, 1100);
+    const mt_tensor g1 = add_tensor(g, MT_INPUT, "f32", "g", 1100, 0);
+    const mt_tensor w1 = add_tensor(g, MT_WEIGHT, "bf16", "w1", 72, 1100);
+    const mt_tensor w2 = add_tensor(g, MT_WEIGHT, "bf16", "w2", 40, 72);
+    const mt_tensor y = add_tensor(g, MT_OUTPUT, "f32", "y", 2, 40);
+    OK(mt_graph_node(g, NULL, "norm_linear", "first",
+                     (mt_operand[]){MT_OPERAND("x", x), MT_OPERAND("g", g1), MT_OPERAND("w", w1),
+                                    ((mt_operand){.name = "eps", .kind = MT_IS_FLOAT, .number = 1e-5f}),
+                                    MT_OPERAND_TYPE("P", "bf16"), MT_OPERAND_INTEGER("BM", 4),
+                                    MT_OPERAND_INTEGER("BN", 24)},
+                     7, &t, &error));
+    OK(mt_graph_node(g, NULL, "linear", "second",
+                     (mt_operand[]){MT_OPERAND("x", t), MT_OPERAND("w", w2), MT_OPERAND("y", y),
+                                    MT_OPERAND_TYPE("P", "bf16"), MT_OPERAND_INTEGER("BM", 4),
+                                    MT_OPERAND_INTEGER("BN", 8)},
+                     6, NULL, &error));
+    return g;
+}
+
+typedef struct bug {
+    const char *name;
+    const char *near, *find, *put; /* in the unit: the first `find` behind `near` becomes `put` */
+    void (*program)(mt_program *p);
+    const char *schedule; /* NULL: "sim:2" */
+    sim_fault fault;
+    const char *words[4]; /* of the message */
+} bug;
+
+static void edit_unit(text *unit, void *context) {
+    const bug *b = context;
+    const char *at = strstr(unit->data, b->near);
+    if (at) at = strstr(at, b->find);
+    if (!at) fail_msg("%s: the unit has no '%s' behind '%s'", b->name, b->find, b->near);
+    text changed = {0};
+    text_append(&changed, unit->data, (size_t)(at - unit->data));
+    text_string(&changed, b->put);
+    text_string(&changed, at + strlen(b->find));
+    assert_false(changed.failed);
+    text_free(unit);
+    *unit = changed;
+}
+
+/* The instructions of the second layer do not wait. */
+static void drop_wait(mt_program *p) {
+    for (size_t i = 0; i < p->instructions_count; i++) ((program_instruction *)p->instructions)[i].wait_count = 0;
+}
+/* One instruction arrives nowhere. */
+static void drop_arrival(mt_program *p) { ((program_instruction *)p->instructions)[1].arrive_count = 0; }
+static const bug bugs[] = {
+    {.name = "a sync is missing",
+     .near = "op0_norm_linear_run",
+     .find = "mt_sync();",
+     .put = ";",
+     .fault = SIM_RACE,
+     .words = {"norm_linear.tile:", "nothing orders this", "consumer warp", "instruction"}},
+    {.name = "a sync is missing after a meeting of all",
+     .near = "static __device__ void mt_consumer",
+     .find = "mt_sync(); /*",
+     .put = "; /*",
+     .fault = SIM_RACE,
+     .words = {"consumer"}},
+    {.name = "a warp does not release its pages",
+     .near = "void mt_page_release",
+     .find = "c->lane == 0",
+     .put = "c->lane == 0 && c->warp != 3",
+     .schedule = "sim:2,pages=3",
+     .fault = SIM_DEADLOCK,
+     .words = {"loader", "page_empty[", "7 of 8 arrivals", "first"}},
+    {.name = "an arrival less for a page",
+     .near = "extern \"C\" __global__",
+     .find = "mt_mbarrier_init(&cta.page_empty[p], CUDA_WARPS)",
+     .put = "mt_mbarrier_init(&cta.page_empty[p], CUDA_WARPS - 1)",
+     .schedule = "sim:2,pages=3,adversarial=starve-warp",
+     .fault = SIM_PAGE,
+     .words = {"page ", "filled again", "consumer warp"}},
+    {.name = "an arrival more for a page",
+     .near = "extern \"C\" __global__",
+     .find = "mt_mbarrier_init(&cta.page_empty[p], CUDA_WARPS)",
+     .put = "mt_mbarrier_init(&cta.page_empty[p], CUDA_WARPS + 1)",
+     .schedule = "sim:2,pages=3",
+     .fault = SIM_DEADLOCK,
+     .words = {"page_empty[", "8 of 9 arrivals"}},
+    {.name = "too many bytes expected",
+     .near = "void mt_page_fill",
+     .find = "mt_mbarrier_expect(full, bytes)",
+     .put = "mt_mbarrier_expect(full, bytes + 16)",
+     .fault = SIM_DEADLOCK,
+     .words = {"page_full[", "16 bytes expected that nobody copies", "consumer"}},
+    {.name = "too few bytes expected",
+     .near = "void mt_page_fill",
+     .find = "mt_mbarrier_expect(full, bytes)",
+     .put = "mt_mbarrier_expect(full, bytes - 16)",
+     .fault = SIM_DEADLOCK,
+     .words = {"page_full[", "16 bytes more than expected"}},
+    {.name = "pages are taken with the wrong parity",
+     .near = "MT_DEVICE const char *mt_page_take",
+     .find = "c->page_phase)",
+     .put = "c->page_phase ^ 1)",
+     .schedule = "sim:2,adversarial=loader-late",
+     .fault = SIM_PAGE,
+     .words = {"reads page 0", "before anything was copied", "norm_linear.tile:"}},
+    {.name = "pages are not waited for",
+     .near = "MT_DEVICE const char *mt_page_take",
+     .find = "if (!c->stopped)",
+     .put = "if (c->warp != 5)",
+     .schedule = "sim:2,adversarial=copies-late",
+     .fault = SIM_PAGE,
+     .words = {"consumer warp 5", "reads page ", "not full", "norm_linear.tile:"}},
+    {.name = "the parity is not turned",
+     .near = "MT_DEVICE void mt_page_next",
+     .find = "c->page_phase ^= 1;",
+     .put = ";",
+     .schedule = "sim:2,pages=3",
+     .fault = SIM_EARLY,
+     .words = {"page_", "passes a phase early"}},
+    {.name = "lanes read a page that is released",
+     .near = "MT_DEVICE void mt_page_release",
+     .find = "__syncwarp();",
+     .put = "",
+     .schedule = "sim:2,pages=3,adversarial=lanes-apart",
+     .fault = SIM_PAGE,
+     .words = {"filled again", "consumer warp"}},
+    {.name = "the fence is missing",
+     .near = "static __device__ void mt_consumer",
+     .find = "mt_fence(); /* release",
+     .put = "; /* release",
+     .fault = SIM_RACE,
+     .words = {"linear.tile:", "'second'", "'first'", "nothing orders this"}},
+    {.name = "the acquire is missing",
+     .near = "MT_DEVICE void mt_wait_word",
+     .find = "mt_load_acquire(word);",
+     .put = ";",
+     .fault = SIM_RACE,
+     .words = {"linear.tile:", "'second'", "'first'"}},
+    {.name = "a wait is dropped from the program",
+     .program = drop_wait,
+     .schedule = "sim:2,adversarial=starve-sm",
+     .fault = SIM_RACE,
+     .words = {"linear.tile:", "'second'", "'first'"}},
+    {.name = "an arrival is dropped from the program",
+     .program = drop_arrival,
+     .fault = SIM_DEADLOCK,
+     .words = {"barrier 0", "arrivals", "are wanted", "'second'"}},
+    {.name = "an arrival is dropped",
+     .near = "static __device__ void mt_consumer",
+     .find = "for (int a = 0; a < i->arrive_count",
+     .put = "for (int a = blockIdx.x == 1; a < i->arrive_count",
+     .fault = SIM_DEADLOCK,
+     .words = {"barrier 0", "are wanted"}},
+    {.name = "the slot is looked at after it was given back",
+     .near = "static __device__ void mt_consumer",
+     .find = "if (c->thread == 0 && (released = i->arrive_count))",
+     .put = "if (*(const volatile uint8_t *)&i->arrive_count && c->thread == 0 && (released = i->arrive_count))",
+     .schedule = "sim:1",
+     .fault = SIM_RACE,
+     .words = {"controller", "the CTA's shared memory"}},
+    {.name = "lanes go different ways",
+     .near = "MT_DEVICE void mt_page_release",
+     .find = "__syncwarp();",
+     .put = "if (c->lane != 7) __syncwarp(); else __shfl_xor_sync(0xffffffffu, 1u, 1);",
+     .fault = SIM_DIVERGED,
+     .words = {"syncwarp", "shuffle"}},
+    {.name = "a store beyond the tensor",
+     .near = "// y[m * 4 : +4, n * 8 : +8] = acc",
+     .find = ".high) {",
+     .put = ".high + 1) {",
+     .fault = SIM_OUTSIDE,
+     .words = {"writes", "behind y", "has no business", "linear.tile:"}},
+    {.name = "a copy to nowhere",
+     .near = "void mt_page_fill",
+     .find = "mt_bulk_load(page, from, bytes, full)",
+     .put = "mt_bulk_load(page, from, bytes + 16384 * 14, full)",
+     .fault = SIM_OUTSIDE,
+     .words = {"bulk copy"}},
+};
+
+static void test_bugs(void **state) {
+    (void)state;
+    if (no_compiler()) skip();
+    mt_graph *g = two_layers();
+    int failed = 0;
+    for (size_t i = 0; i < COUNT_OF(bugs); i++) {
+        const bug *b = &bugs[i];
+        mt_program *program;
+        mt_machine *m;
+        mt_session *s = NULL;
+        mt_error problem = {0};
+        if (getenv("SIM_ONLY") && !strstr(b->name, getenv("SIM_ONLY"))) continue;
+        OK(mt_compile(g, &(mt_target){.machine = "sim", .processors = b->schedule && b->schedule[4] == '1' ? 1 : 2},
+                      &program, &error));
+        if (b->program) b->program(program);
+        OK(mt_machine_open(&m, b->schedule ? b->schedule : "sim:2", &error));
+        if (b->find) machine_of(m)->edit = edit_unit, machine_of(m)->edit_context = (void *)b;
+        OK(mt_session_create(&s, m, program, &error));
+        bind_all(s);
+        const mt_status status = mt_session_run(s, &problem);
+        const sim_session *run = (const sim_session *)s;
+        bool found = false;
+        for (int f = 0; f < run->finding_count && !found; f++) {
+            found = run->findings[f].fault == b->fault;
+            for (size_t w = 0; w < COUNT_OF(b->words) && b->words[w] && found; w++)
+                found = strstr(run->findings[f].message, b->words[w]);
+        }
+        if (status == MT_OK || !found) {
+            print_message("not found: %s; found: %s\n", b->name, status == MT_OK ? "nothing" : problem.message);
+            failed++;
+        } else if (getenv("SIM_TRACE")) {
+            print_message("%s: %s\n", b->name, problem.message);
+        }
+        mt_session_destroy(s);
+        mt_machine_close(m);
+        mt_program_destroy(program);
+    }
+    assert_int_equal(failed, 0);
+    mt_graph_destroy(g);
+    forget_tensors();
+}
+
+/* A seed gives the same run each time, another seed another one; a session goes on after a finding. */
+static void test_replay(void **state) {
+    (void)state;
+    if (no_compiler()) skip();
+    mt_graph *g = two_layers();
+    mt_program *program;
+    mt_machine *m;
+    mt_session *s;
+    uint64_t steps[3];
+    OK(mt_compile(g, &(mt_target){.machine = "sim:2", .processors = 2}, &program, &error));
+    OK(mt_machine_open(&m, "sim:2,random=5", &error));
+    OK(mt_session_create(&s, m, program, &error));
+    bind_all(s);
+    for (int i = 0; i < 3; i++) {
+        machine_of(m)->schedule.seed = i < 2 ? 5 : 6;
+        run_well((sim_session *)s, "replay");
+        compare(s, 0, "replay");
+        steps[i] = ((sim_session *)s)->steps;
+    }
+    assert_int_equal(steps[0], steps[1]);
+    assert_true(steps[0] != steps[2]);
+    mt_session_destroy(s);
+    mt_machine_close(m);
+    mt_program_destroy(program);
+    mt_graph_destroy(g);
+    forget_tensors();
+}
+
+typedef struct tokens {
+    int32_t id[16];
+    int count;
+} tokens;
+static int take_token(void *context, int32_t id, const char *words, size_t length) {
+    tokens *t = context;
+    (void)words, (void)length;
+    if (id >= 0 && t->count < 16) t->id[t->count++] = id;
+    return 0;
+}
+
+/* A made model, its prompt in one chunk and then token by token: the CPU's logits, and one set of bits. */
+static void test_model(void **state) {
+    (void)state;
+    static const int32_t ids[] = {5, 17, 250, 3, 99};
+    enum { COUNT = COUNT_OF(ids) };
+    char command[600], path[200];
+    const char *python = getenv("MONOTILE_PYTHON");
+    if (no_compiler()) skip();
+    snprintf(path, sizeof path, "%s/model.gguf", folder);
+    snprintf(
+        command, sizeof command,
+        "%s %s/tests/make_model.py %s --hidden 64 --heads 2 --kv-heads 1 --ffn 96 --vocab 300 --layers 2 --type q8_0 "
+        "> /dev/null 2>&1",
+        python ? python : "python3", MONOTILE_SOURCE_FOLDER, path);
+    if (system(command)) {
+        print_message("skipped: make_model.py needs Python with gguf\n");
+        skip();
+    }
+    static const char *const machines[] = {"cpu:1", "sim:3", "sim:2,random=3,pages=3", "sim:4,adversarial=loader-late",
+                                           "sim:2,adversarial=copies-reverse"};
+    const mt_engine_options options = {.context = 32, .rows = 3, .all_logits = 1, .cache = "f16", .products = "bf16"};
+    float *first[2] = {NULL, NULL}; /* the CPU's, the first simulator's */
+    tokens chosen = {{0}, 0};
+    mt_model *model;
+    OK(mt_model_open(&model, path, &error));
+    for (size_t m = 0; m < COUNT_OF(machines); m++) {
+        mt_machine *machine;
+        mt_engine *engine;
+        OK(mt_machine_open(&machine, machines[m], &error));
+        OK(mt_engine_create(&engine, model, machine, &options, &error));
+        float *logits = malloc((COUNT + 2) * 300 * sizeof *logits);
+        assert_non_null(logits);
+        OK(mt_engine_feed(engine, ids, COUNT, logits, &error));
+        for (int i = 0; i < 2; i++) OK(mt_engine_feed(engine, ids + i, 1, logits + (COUNT + i) * 300, &error));
+        /* the steps of sampling, on the device */
+        mt_generate_options sampled = {.count = 6, .ignore_end = 1};
+        sampled.sampler =
+            (mt_sampler_options){.temperature = 0.9f, .top_p = 0.9f, .min_p = 0.01f, .top_k = 40, .seed = 7};
+        tokens now = {{0}, 0};
+        OK(mt_engine_rewind(engine, 0, &error));
+        OK(mt_engine_generate(engine, NULL, ids, COUNT, &sampled, take_token, &now, NULL, &error));
+        if (m == 1) chosen = now;
+        assert_int_equal(now.count, 6);
+        if (m > 0) assert_memory_equal(now.id, chosen.id, sizeof now.id);
+        float **kept = &first[m > 0];
+        double apart = 0, size = 0;
+        for (int i = 0; i < (COUNT + 2) * 300; i++) {
+            apart += m == 1 ? ((double)logits[i] - (double)first[0][i]) * ((double)logits[i] - (double)first[0][i]) : 0;
+            size += (double)logits[i] * (double)logits[i];
+        }
+        if (!(sqrt(apart / size) < 1e-2)) fail_msg("%s is %g away from the CPU", machines[m], sqrt(apart / size));
+        if (*kept && memcmp(*kept, logits, (COUNT + 2) * 300 * sizeof *logits))
+            fail_msg("%s has other bits", machines[m]);
+        if (*kept)
+            free(logits);
+        else
+            *kept = logits;
+        mt_engine_destroy(engine);
+        mt_machine_close(machine);
+    }
+    free(first[0]);
+    free(first[1]);
+    mt_model_close(model);
+}
+
+static void test_names(void **state) {
+    (void)state;
+    static const char *const bad[] = {"sim:0",      "sim:65",        "sim:2,random", "sim:2,adversarial=nobody",
+                                      "sim:2;fair", "sim:2,pages=1", "sim:x",        "sim:2,random=1x"};
+    mt_machine *m;
+    for (size_t i = 0; i < COUNT_OF(bad); i++) {
+        mt_error error = {0};
+        assert_int_equal(mt_machine_open(&m, bad[i], &error), MT_E_ARGUMENT);
+        assert_non_null(strstr(error.message, "adversarial="));
+    }
+    OK(mt_machine_open(&m, "sim:3,adversarial=starve-sm,seed=2,pages=4", &error));
+    assert_int_equal(mt_machine_processors(m), 3);
+    assert_int_equal(machine_of(m)->schedule.kind, SIM_STARVE_SM);
+    assert_int_equal(machine_of(m)->schedule.seed, 2);
+    assert_int_equal(machine_of(m)->pages, 4);
+    mt_machine_close(m);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_names),     cmocka_unit_test(test_complete),
+                                       cmocka_unit_test(test_replay),    cmocka_unit_test(test_bugs),
+                                       cmocka_unit_test(test_ops_dense), cmocka_unit_test(test_ops_blocks),
+                                       cmocka_unit_test(test_ops_long),  cmocka_unit_test(test_model)};
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
