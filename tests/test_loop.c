@@ -8,6 +8,7 @@
 
 #include "base/base.h"
 #include "graph_make.h"
+#include "machine/cuda/cuda.h"
 #include "monotile/machine.h"
 #include "temporary.h"
 
@@ -207,8 +208,21 @@ static void test_refused(void **state) {
     close_stage(&s);
 }
 
+/* 119 runs in 99 ms: times the length of a launch in nanoseconds that does not fit 32 bits. It came out negative, and
+ * the kernel was asked for four billion runs. */
+static void test_next_runs(void **state) {
+    (void)state;
+    assert_int_equal(cuda_next_runs(119, 98770000), 1 + 11900000000 / 98770001);
+    assert_int_equal(cuda_next_runs(16, 13280000), 1 + 1600000000 / 13280001);
+    assert_int_equal(cuda_next_runs(0, 0), 1);
+    assert_int_equal(cuda_next_runs(4096, 1), CUDA_LOOP_RUNS);
+    assert_int_equal(cuda_next_runs(INT32_MAX, UINT64_C(3600000000000)), CUDA_LOOP_RUNS);
+    assert_int_equal(cuda_next_runs(4096, UINT64_C(3600000000000)), 1);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_cpu), cmocka_unit_test(test_sim),
-                                       cmocka_unit_test(test_poll), cmocka_unit_test(test_refused)};
+                                       cmocka_unit_test(test_poll), cmocka_unit_test(test_refused),
+                                       cmocka_unit_test(test_next_runs)};
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -307,6 +307,7 @@ static mt_status launch(cuda_session *s, int32_t runs, const int32_t *steps, mt_
     const char *where = s->machine->device.where;
     const size_t bytes = s->program->lives_count * sizeof(int32_t);
     mt_status status = MT_OK;
+    if (runs < 1) return error_set(error, MT_E_ARGUMENT, where, "a launch of %d runs", runs);
     if (s->launch.next)
         status = cuda_check(cuda_api.cuMemsetD8Async((cuda_address)(uintptr_t)s->launch.next, 0,
                                                      (size_t)runs * sizeof(uint32_t), s->stream),
@@ -384,7 +385,7 @@ static mt_status run_loop(cuda_session *s, const mt_loop *loop, const int32_t *s
         if (loop->poll) end = poll_launch(s, loop);
         status = finish(s, &now, error);
         *done += now;
-        if (loop->poll) most = min_i64(CUDA_LOOP_RUNS, 1 + now * CUDA_POLLED_NS / (int64_t)(clock_ns() - begin + 1));
+        if (loop->poll) most = cuda_next_runs(now, clock_ns() - begin);
         if (loop->poll && !end) end = loop->poll(loop->context); /* what came last */
         end |= now < runs || s->done->stopped;
     }

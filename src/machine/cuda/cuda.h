@@ -37,6 +37,10 @@ typedef struct cuda_machine {
 enum { CUDA_LOOP_RUNS = 4096 }; /* of one launch, at most */
 /* A loop that its caller may end: the first launch, and about how long the others last. */
 enum { CUDA_FIRST_RUNS = 16, CUDA_POLLED_NS = 100000000 };
+/* The runs of the next launch, when `runs` took that long. */
+static inline int64_t cuda_next_runs(int32_t runs, uint64_t nanoseconds) {
+    return min_i64(CUDA_LOOP_RUNS, 1 + (int64_t)runs * CUDA_POLLED_NS / ((int64_t)nanoseconds + 1));
+}
 
 /* Where a tensor's memory is. */
 typedef struct cuda_memory {
