@@ -23,7 +23,7 @@ static const char help[] =
     "      --seed S        the same seed gives the same answer (0)\n"
     "      --print-ids     print the tokens' ids instead of their text\n"
     "      --json          print one JSON object at the end: text, ids, prompt_ids, ended_by, figures\n"
-    "      --machine NAME  auto, cpu, cpu:N for N workers, cuda:N for a GPU (auto)\n"
+    "      --machine NAME  auto, cpu, cpu:N for N workers, cuda:N for a GPU, sim:N for N simulated SMs (auto)\n"
     "      --cache TYPE    element type of the key-value cache (f32)\n"
     "      --profile       where the time of the last prompt run and of the last step went, to stderr\n";
 

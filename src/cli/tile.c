@@ -28,7 +28,7 @@ static const char help[] =
     "  -s NAME=SHAPE     extents and type: 4x64:f16, 4x64 or :f16. A type that .npy does not have is stored as bytes "
     "(u1)\n"
     "  -c NAME=VALUE     a constant: an integer or a type\n"
-    "      --machine NAME  auto, cpu, cpu:N for N workers, cuda:N for a GPU (auto)\n"
+    "      --machine NAME  auto, cpu, cpu:N for N workers, cuda:N for a GPU, sim:N for N simulated SMs (auto)\n"
     "      --code          show: the emitted C\n";
 
 typedef struct tile_command {

@@ -118,9 +118,7 @@ static mt_status append_steps(splitter *s, const tile_constant *choice) {
 }
 
 /* The instructions of a node with its default constants and `choice`; -1 when it does not bind so. */
-static int64_t instructions(const mt_graph *g_const, const graph_node *n, const tile_constant *choice,
-                            int choice_count) {
-    mt_graph *g = (mt_graph *)g_const; /* bound ops are kept in it */
+static int64_t instructions(mt_graph *g, const graph_node *n, const tile_constant *choice, int choice_count) {
     const tile_op *op;
     tile_instance instance;
     int64_t grid[TILE_AXES];
@@ -130,7 +128,7 @@ static int64_t instructions(const mt_graph *g_const, const graph_node *n, const 
 }
 
 /* The most instructions that some tile sizes give the node. */
-static int64_t most_instructions(const mt_graph *g, const graph_node *n) {
+static int64_t most_instructions(mt_graph *g, const graph_node *n) {
     tile_constant known[TILE_CONSTANTS];
     int64_t choices[16], most = instructions(g, n, NULL, 0);
     const int count = tile_constants(n->file, n->program, known);
