@@ -231,6 +231,8 @@ static inline int64_t *eval(world *w, const tile_node *n) {
             if (float_operands)
                 out[i] = !is_float(n->type) &&
                          mix(w->seed + (uint64_t)i + (uint64_t)n->line * 31 + (uint64_t)n->column) % 2; /* some bool */
+            else if (is_float(n->type)) /* bits(x) of an integer: floats are all 0 here */
+                out[i] = 0;
             else
                 out[i] = wrap(compute(n->op, a[source(&n->a->shape, &n->shape, i)],
                                       b ? b[source(&n->b->shape, &n->shape, i)] : 0, n->type->bits),
