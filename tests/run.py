@@ -103,14 +103,17 @@ def find_jobs(args, common, plain):
             command = [python, __file__, "--unittest", str(ROOT / "tests" / f"{name}.py")] if name in scripts else [*prefix, str(build / name)]
             jobs.append(Job(f"{name} {label}".strip(), command, environment))
 
+    # These run emitted code in the simulator for minutes. Under the sanitizers the same host code runs in test_loop,
+    # test_sample, test_role and test_nvrtc.
+    plain_only = {"test_emit_cuda", "test_sim"}
     # the longest first: those that run the whole model
     whole = [p for p in programs if "MONOTILE_MODEL" in (ROOT / "tests" / f"{p}.c").read_text()]
     add(args.build, "", whole + scripts + [p for p in programs if p not in whole], plain)
     if args.address:
-        add(args.address, "(address)", [s for s in scripts if s == "test_cli"] + programs,
+        add(args.address, "(address)", [s for s in scripts if s == "test_cli"] + [p for p in programs if p not in plain_only],
             {"UBSAN_OPTIONS": "print_stacktrace=1", "ASAN_OPTIONS": "detect_stack_use_after_return=1"})
     if args.thread:
-        add(args.thread, "(thread)", args.threaded.split(), {"TSAN_OPTIONS": f"halt_on_error=1 suppressions={ROOT}/tests/thread.supp"},
+        add(args.thread, "(thread)", [p for p in args.threaded.split() if p not in plain_only], {"TSAN_OPTIONS": f"halt_on_error=1 suppressions={ROOT}/tests/thread.supp"},
             without_randomised_addresses())
     return jobs
 
