@@ -252,6 +252,35 @@ class Programs(Case):
     def test_cannot_write(self):
         self.bad("compile", odd_model(), "-o", FOLDER / "none/x.mono", "--context", "64", code=1)
 
+    def test_replaces_nothing_but_files(self):
+        folder = FOLDER / "places"
+        folder.mkdir()
+        os.mkfifo(folder / "pipe")  # a device would be the same, but a test must not try
+        (folder / "folder").mkdir()
+        for name in ("pipe", "folder"):
+            self.bad("compile", odd_model(), "-o", folder / name, "--context", "64", code=1,
+                     message="not a regular file")
+        self.assertTrue((folder / "pipe").is_fifo())
+        (folder / "file").write_bytes(b"old")
+        (folder / "link").symlink_to("file")
+        (folder / "dangling").symlink_to("nothing")
+        for name in ("file", "link", "dangling"):
+            self.good("compile", odd_model(), "-o", folder / name, "--context", "64", "--processors", "3")
+            self.assertEqual((folder / name).read_bytes(), self.compiled().read_bytes())
+        self.assertTrue((folder / "link").is_symlink())
+        self.assertEqual(len(list(folder.iterdir())), 5)
+
+    @unittest.skipUnless(os.path.exists("/dev/full"), "no /dev/full")
+    def test_output_lost(self):
+        for arguments in (("disasm", self.compiled()), ("inspect", self.compiled()), ("inspect", odd_model()),
+                          ("tile", "list"), ("--help",), ("compile", odd_model(), "--dump", "all"),
+                          ("run", odd_model(), "-p", "x", "-n", "3", "--context", "64")):
+            with open("/dev/full", "w") as full:
+                done = subprocess.run([CLI, *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=full,
+                                      stderr=subprocess.PIPE, env=ENVIRONMENT)
+            self.assertEqual(done.returncode, 1, arguments)
+            self.assertIn(b"monotile: stdout: cannot write", done.stderr)
+
     def test_damaged(self):
         data, path = self.compiled().read_bytes(), FOLDER / "damaged.mono"
         damaged = [data[:size] for size in (0, 1, 8, 63, 64, 300, len(data) // 2, len(data) - 1)] + [data + b"x"]
@@ -484,6 +513,7 @@ class Tiles(Case):
     def test_list_and_doc(self):
         text = self.good("tile", "list")
         self.assertRegex(text, r"(?m)^rmsnorm +\S")
+        self.assertRegex(text, r"(?m)^norm_linear_norm_rope_append +\S")
         self.assertIn("q4_1", text)
         self.assertEqual(text, self.good("tile", "list", "library"))
         text = self.good("tile", "doc", "linear")

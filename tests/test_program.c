@@ -66,6 +66,7 @@ static void refused(copy *c, const char *words) {
     if (status == MT_OK) fail_msg("accepted, expected: %s", words);
     if (!strstr(error.message, words))
         fail_msg("expected '%s', got %s: %s", words, mt_status_name(status), error.message);
+    assert_string_equal(error.where, "edited"); /* also where an op's text is wrong */
     copy_free(c);
 }
 
@@ -209,6 +210,7 @@ static void test_tables(void **state) {
 #define WRONG(words, ...) c = copy_of(p), __VA_ARGS__, refused(&c, words)
     WRONG("no name or no text", TABLE(&c, ops, program_op)[1].text = (uint32_t)p->strings_count);
     WRONG("no name or no text", TABLE(&c, ops, program_op)[1].name = 0);
+    WRONG("1:1: expected 'tile' or 'format'", TABLE(&c, strings, char)[p->ops[0].text] = '(');
     WRONG("past the table", TABLE(&c, ops, program_op)[0].constant_count = UINT32_MAX);
     WRONG("reserved field", TABLE(&c, ops, program_op)[0].reserved = 1);
     WRONG("is not the one that the program was compiled with", TABLE(&c, ops, program_op)[0].hash[1]++);
@@ -288,7 +290,8 @@ static void test_order(void **state) {
     while (n->wait_count) remove_wait(n, 0);
     mt_error error = {0};
     assert_int_equal(open_again(&c, &error), MT_E_FORMAT);
-    assert_string_equal(error.where, "s");
+    assert_string_equal(error.where, "edited");
+    assert_memory_equal(error.message, "s: ", 3);
     assert_non_null(
         strstr(error.message,
                "(copy 'second' [0, 1, 0, 0, 0]) reads s[0:2, 4:6] without waiting for instruction 0 (scale 'first'"));

@@ -78,16 +78,24 @@ mt_status file_read(text *out, const char *path, size_t limit, mt_error *error) 
     return status;
 }
 
+/* What is there already and is not a file stays: a device, a pipe, a folder must not be replaced by a file. Behind a
+ * symbolic link, its target is replaced. */
 mt_status file_write_atomic(const char *path, const void *data, size_t size, mt_error *error) {
+    struct stat there;
+    char *const target = realpath(path, NULL); /* NULL: there is nothing yet */
+    const bool other = target && !stat(target, &there) && !S_ISREG(there.st_mode);
     text name = {0};
-    text_printf(&name, "%s.XXXXXX", path);
-    if (name.failed) return error_set(error, MT_E_MEMORY, path, "no memory for a file name");
+    text_printf(&name, "%s.XXXXXX", target ? target : path);
     mt_status status = MT_OK;
+    if (other)
+        status = error_set(error, MT_E_IO, path, "cannot write: what is there is not a regular file");
+    else if (name.failed)
+        status = error_set(error, MT_E_MEMORY, path, "no memory for a file name");
+    if (status != MT_OK) goto cleanup;
     const int fd = mkostemp(name.data, O_CLOEXEC);
     if (fd < 0) {
         status = error_errno(error, path, "cannot create a temporary file beside it");
-        text_free(&name);
-        return status;
+        goto cleanup;
     }
     for (size_t done = 0; done < size && status == MT_OK;) {
         const ssize_t n = write(fd, (const char *)data + done, size - done);
@@ -98,10 +106,12 @@ mt_status file_write_atomic(const char *path, const void *data, size_t size, mt_
     }
     if (status == MT_OK && fchmod(fd, 0644)) status = error_errno(error, path, "cannot set the file's mode");
     if (close(fd) && status == MT_OK) status = error_errno(error, path, "cannot finish writing");
-    if (status == MT_OK && rename(name.data, path))
+    if (status == MT_OK && rename(name.data, target ? target : path))
         status = error_errno(error, path, "cannot move the finished file into place");
     if (status != MT_OK) unlink(name.data);
+cleanup:
     text_free(&name);
+    free(target);
     return status;
 }
 

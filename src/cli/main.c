@@ -50,8 +50,10 @@ int main(int argc, char **argv) {
         else
             fprintf(stderr, "monotile: there is no command '%s' (see `monotile --help`)\n", name);
     }
-    if (fflush(stdout) && code == CLI_OK) {
-        fprintf(stderr, "monotile: stdout: cannot write: %s\n", strerror(errno));
+    errno = 0;
+    if ((fflush(stdout) || ferror(stdout)) && code == CLI_OK) { /* an earlier write may have failed, too */
+        fprintf(stderr, "monotile: stdout: cannot write%s%s\n", errno ? ": " : " all of it",
+                errno ? strerror(errno) : "");
         code = CLI_FAILED;
     }
     return code;

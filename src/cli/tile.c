@@ -187,7 +187,7 @@ cleanup:
 static int list(const tile_command *t) {
     for (size_t i = 0; i < mt_tile_count(t->file); i++) {
         const char *name = mt_tile_name(t->file, i), *doc = mt_tile_doc(t->file, name);
-        printf("%-24s%.*s\n", name, (int)strcspn(doc, "\n"), doc);
+        printf("%-28s %.*s\n", name, (int)strcspn(doc, "\n"), doc);
     }
     if (mt_tile_format_count(t->file)) fputs("formats:", stdout);
     for (size_t i = 0; i < mt_tile_format_count(t->file); i++) printf(" %s", mt_tile_format_name(t->file, i));

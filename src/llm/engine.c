@@ -104,8 +104,10 @@ mt_status mt_engine_create(mt_engine **out, const mt_model *m, mt_machine *machi
     const int64_t context = o->context ? o->context : min_i64(info.context, 4096),
                   rows = min_i64(o->rows ? o->rows : 64, context);
     if (context < 1 || context > 1 << 24 || o->context < 0)
-        return error_set(error, MT_E_ARGUMENT, NULL, "a context of %lld positions", (long long)context);
-    if (rows < 1 || o->rows < 0) return error_set(error, MT_E_ARGUMENT, NULL, "a prompt of %d rows a run", o->rows);
+        return error_set(error, MT_E_ARGUMENT, NULL, "a context of %lld positions; it can have 1 to %d",
+                         (long long)context, 1 << 24);
+    if (rows < 1 || o->rows < 0)
+        return error_set(error, MT_E_ARGUMENT, NULL, "%d rows a run; at least 1 is needed", o->rows);
     mt_engine *e = calloc(1, sizeof *e);
     if (!e) return error_set(error, MT_E_MEMORY, NULL, "no memory for an engine");
     e->model = m;

@@ -310,7 +310,10 @@ mt_status program_decode(mt_program **out, const void *data, size_t size, const 
 mt_status program_open_memory(mt_program **out, const void *data, size_t size, const char *name, mt_error *error) {
     mt_status status = program_decode(out, data, size, name, error);
     if (status != MT_OK || (status = program_check(*out, error)) == MT_OK) return status;
-    if (error && name && !error->where[0]) snprintf(error->where, sizeof error->where, "%s", name);
+    if (error && name) { /* an error in an op's text says where in the text it is */
+        const mt_error inner = *error;
+        error_set(error, status, name, "%s%s%s", inner.where, inner.where[0] ? ": " : "", inner.message);
+    }
     program_free(*out);
     *out = NULL;
     return status;
