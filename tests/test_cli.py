@@ -528,6 +528,12 @@ class Tiles(Case):
         text = self.good("tile", "show", "library", "rmsnorm", "-s", "x=3x72:f16", "-s", "g=72", "-a", "eps=1e-5")
         for what in ("T = f16", "reads x[0:3, 0:72]", "writes y[0:3, 0:72]"):
             self.assertIn(what, text)
+        text = self.good("tile", "show", "library", "linear", "-c", "N=64", "-c", "K=128", "-c", "BM=1", "-c", "P=bf16",
+                         "-c", "W=bf16", "--machine", "cuda")
+        self.assertRegex(text, r"(?s)layout w: atoms.*loader \{\n    pages \d+: w\[.*\n}\n.*= skinny dot\(panel_")
+        self.assertNotIn("mt_page_take", text)
+        text = self.good("tile", "show", "library", "linear", "-c", "N=64", "-c", "K=128", "--machine", "cuda", "--code")
+        self.assertIn("op0_linear_run(mt_context *mt)", text)
         self.assertIn("rmsnorm", self.good("tile", "show", "library", "rmsnorm", "-c", "K=72", "--code").split("}\n", 1)[1])
 
     def test_bad_shapes(self):

@@ -61,6 +61,12 @@ MT_API size_t mt_tile_constants(const mt_tile *t, const char *name, mt_constant 
 MT_API mt_status mt_tile_check(const mt_tile *t, const char *name, const mt_constant *constants, size_t count,
                                char **bound, char **code, char **diagnostics, mt_error *error);
 
+/* What a GPU makes of the program: the lowered form (roles, where every variable lives and why, pages, shared memory),
+ * weights in the layouts it would like; with `code` also the CUDA C. The text is the caller's, to be freed with free().
+ * MT_E_UNSUPPORTED names what has no code there. */
+MT_API mt_status mt_tile_lower(const mt_tile *t, const char *name, const mt_constant *constants, size_t count, int code,
+                               char **out, char **diagnostics, mt_error *error);
+
 #ifdef __cplusplus
 }
 #endif

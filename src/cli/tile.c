@@ -17,7 +17,8 @@ static const char help[] =
     "FILE is a .tile file, or `library` for the instruction library. docs/language.md describes the language.\n\n"
     "check  parses a file; checks a program, or every program whose constants all have a value\n"
     "show   the program with its constants bound; with the operands' shapes also what its first instruction reads and\n"
-    "       writes; with --code the C that the CPU runs\n"
+    "       writes; with --code the C that the CPU runs; with\n"
+    "       --machine cuda what each role of an SM does, where it keeps what and why, and with --code the CUDA C\n"
     "run    applies a program to arrays. An output's shape and type follow from the inputs where the program names "
     "them so;\n"
     "       otherwise say them with -s. A tensor that is given with -i and with -o is read and written\n"
@@ -29,7 +30,7 @@ static const char help[] =
     "(u1)\n"
     "  -c NAME=VALUE     a constant: an integer or a type\n"
     "      --machine NAME  auto, cpu, cpu:N for N workers, cuda:N for a GPU, sim:N for N simulated SMs (auto)\n"
-    "      --code          show: the emitted C\n";
+    "      --code          show: the emitted code\n";
 
 typedef struct tile_command {
     apply_options options; /* -i, -o, -s, -a, -l, -c */
@@ -117,8 +118,13 @@ static int show(const tile_command *t) {
         a.constant_count = given_constants(t, a.constants);
     else if (apply_build(&a, t->file, t->program, &t->options, true, &error) != MT_OK)
         code = cli_fail_input(&error);
+    const bool gpu = !strncmp(t->machine, "cuda", 4) || !strncmp(t->machine, "sim", 3);
     if (code == CLI_OK && mt_tile_check(t->file, t->program, a.constants, a.constant_count, &bound,
-                                        t->code ? &code_text : NULL, &diagnostics, &error) != MT_OK)
+                                        t->code && !gpu ? &code_text : NULL, &diagnostics, &error) != MT_OK)
+        code = cli_fail_tile(&error, diagnostics);
+    if (code == CLI_OK && gpu &&
+        mt_tile_lower(t->file, t->program, a.constants, a.constant_count, t->code, &code_text, &diagnostics, &error) !=
+            MT_OK)
         code = cli_fail_tile(&error, diagnostics);
     if (code == CLI_OK) fputs(bound, stdout);
     if (code == CLI_OK && applied) code = show_access(a.graph);

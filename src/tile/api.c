@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "emit/emit.h"
+#include "emit/emit_cuda.h"
 #include "monotile/tile.h"
 #include "tile/ast.h"
 
@@ -107,26 +108,32 @@ static bool give(text *t, char **out) {
     return true;
 }
 
-mt_status mt_tile_check(const mt_tile *t, const char *name, const mt_constant *constants, size_t count, char **bound,
-                        char **code, char **diagnostics, mt_error *error) {
-    if (bound) *bound = NULL;
-    if (code) *code = NULL;
-    if (diagnostics) *diagnostics = NULL;
+/* Binds the constants that the caller gives by name. */
+static mt_status bind_given(arena *memory, const mt_tile *t, const char *name, const mt_constant *constants,
+                            size_t count, const tile_op **op, tile_diagnostics *found, mt_error *error) {
+    tile_constant given[TILE_CONSTANTS];
     if (count > TILE_CONSTANTS)
         return error_set(error, MT_E_LIMIT, name, "a tile program has at most %d constants", TILE_CONSTANTS);
-    tile_constant given[TILE_CONSTANTS];
     for (size_t i = 0; i < count; i++) {
         given[i] = (tile_constant){.name = constants[i].name, .value = constants[i].value};
         if (constants[i].type && !(given[i].type = tile_file_find_format(as_file(t), constants[i].type)))
             return error_set(error, MT_E_ARGUMENT, constants[i].name, "there is no type or format named '%s'",
                              constants[i].type);
     }
+    return tile_bind(memory, op, as_file(t), name, given, count, found, error);
+}
+
+mt_status mt_tile_check(const mt_tile *t, const char *name, const mt_constant *constants, size_t count, char **bound,
+                        char **code, char **diagnostics, mt_error *error) {
+    if (bound) *bound = NULL;
+    if (code) *code = NULL;
+    if (diagnostics) *diagnostics = NULL;
     arena *memory = arena_new();
     if (!memory) return error_set(error, MT_E_MEMORY, name, "no memory to check a tile program");
     const tile_op *op = NULL;
     tile_diagnostics found = {0};
     text shown = {0}, emitted = {0};
-    mt_status status = tile_bind(memory, &op, as_file(t), name, given, count, &found, error);
+    mt_status status = bind_given(memory, t, name, constants, count, &op, &found, error);
     if (status == MT_OK && bound) {
         tile_print_op(&shown, op);
         if (!give(&shown, bound)) status = error_set(error, MT_E_MEMORY, name, "no memory for the program's text");
@@ -139,6 +146,30 @@ mt_status mt_tile_check(const mt_tile *t, const char *name, const mt_constant *c
     }
     text_free(&shown);
     text_free(&emitted);
+    hand_out(&found, diagnostics);
+    arena_free(memory);
+    return status;
+}
+
+mt_status mt_tile_lower(const mt_tile *t, const char *name, const mt_constant *constants, size_t count, int code,
+                        char **out, char **diagnostics, mt_error *error) {
+    *out = NULL;
+    if (diagnostics) *diagnostics = NULL;
+    arena *memory = arena_new();
+    if (!memory) return error_set(error, MT_E_MEMORY, name, "no memory to lower a tile program");
+    emit_cuda_op op = {0};
+    role_op *lowered;
+    tile_diagnostics found = {0};
+    text shown = {0};
+    mt_status status = bind_given(memory, t, name, constants, count, &op.op, &found, error);
+    for (int i = 0; status == MT_OK && i < op.op->tensor_count; i++) op.layout[i] = role_wish(op.op, i);
+    if (status == MT_OK && code) {
+        status = emit_cuda_one(&shown, &op, error);
+    } else if (status == MT_OK && (status = role_lower(memory, &lowered, op.op, op.layout, error)) == MT_OK) {
+        role_print(&shown, lowered);
+    }
+    if (status == MT_OK && !give(&shown, out)) status = error_set(error, MT_E_MEMORY, name, "no memory for the text");
+    text_free(&shown);
     hand_out(&found, diagnostics);
     arena_free(memory);
     return status;
