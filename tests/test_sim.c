@@ -10,7 +10,6 @@
 #include <cmocka.h>
 
 #include <dirent.h>
-#include <ftw.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,6 +17,7 @@
 
 #include "machine/sim/sim.h"
 #include "monotile/llm.h"
+#include "temporary.h"
 
 #define OK(call)                                                                                                       \
     do {                                                                                                               \
@@ -26,20 +26,15 @@
         if (status_ != MT_OK) fail_msg("%s: %s: %s", mt_status_name(status_), error.where, error.message);             \
     } while (0)
 
-static char folder[] = "/tmp/monotile-test-XXXXXX";
+static char folder[TEMPORARY_BYTES];
 
-static int remove_entry(const char *path, const struct stat *s, int kind, struct FTW *at) {
-    (void)s, (void)kind, (void)at;
-    return remove(path);
-}
 static int set_up(void **state) {
     (void)state;
-    return mkdtemp(folder) ? setenv("MONOTILE_CACHE", folder, 1) : -1;
+    return temporary_make(folder) ? setenv("MONOTILE_CACHE", folder, 1) : -1;
 }
 static int tear_down(void **state) {
     (void)state;
-    if (getenv("SIM_KEEP")) return 0;
-    return nftw(folder, remove_entry, 8, FTW_DEPTH | FTW_PHYS);
+    return getenv("SIM_KEEP") ? 0 : temporary_remove(folder);
 }
 
 static bool no_compiler(void) {

@@ -61,6 +61,8 @@ bool cli_number(const char *command, const char *option, const char *value, doub
 /* MODEL, or --synth NAME, of a command line whose options are read: exactly one of the two. Returns the exit code,
  * having said what is wrong. A `model` to close in any case. */
 int cli_model(int argc, char **argv, const char *synth, mt_model **out);
+/* The prompt of --prompt-ids: random ids, the same every time. mt_tokens_free. */
+mt_status cli_prompt_ids(const mt_model *m, int32_t count, mt_tokens *out, mt_error *error);
 #define CLI_SYNTH_HELP                                                                                                 \
     "      --synth NAME    instead of MODEL: random weights in the shape of llama-3.2-1b, llama-3-8b, qwen3-0.6b or\n" \
     "                      qwen3-8b; with :FORMAT for their storage format (bf16)\n"

@@ -234,27 +234,13 @@ static void print_profile(const char *title, mt_session *s) {
 
 /* ---- the run ---------------------------------------------------------------------------------------------------- */
 
-/* Random tokens, always the same. */
-static mt_status random_ids(const mt_model *m, int32_t count, mt_tokens *out, mt_error *error) {
-    mt_model_info info;
-    mt_model_get_info(m, &info);
-    *out = (mt_tokens){.ids = calloc((size_t)count, sizeof *out->ids), .count = (size_t)count};
-    if (!out->ids) return cli_error(error, MT_E_MEMORY, NULL, "no memory for %d tokens", count);
-    uint64_t state = 1; /* Knuth's linear congruential generator */
-    for (int32_t i = 0; i < count; i++) {
-        state = state * 6364136223846793005u + 1442695040888963407u;
-        out->ids[i] = (int32_t)((state >> 33) % (uint64_t)info.vocab);
-    }
-    return MT_OK;
-}
-
 /* The prompt's tokens. */
 static mt_status encode(const run_options *o, const mt_model *m, const mt_tokenizer *t, mt_tokens *out,
                         mt_error *error) {
     char *text = NULL, *chat = NULL;
     size_t length = 0;
     unsigned flags = MT_ENCODE_PARSE_SPECIAL;
-    if (o->prompt_ids) return random_ids(m, o->prompt_ids, out, error);
+    if (o->prompt_ids) return cli_prompt_ids(m, o->prompt_ids, out, error);
     mt_status status = cli_text(o->prompt, &text, &length, error);
     if (o->raw)
         flags |= MT_ENCODE_ADD_SPECIAL;

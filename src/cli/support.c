@@ -207,3 +207,16 @@ mt_status cli_chat(const mt_model *m, const mt_tokenizer *t, const char *system,
     mt_template_free(chat);
     return status;
 }
+
+mt_status cli_prompt_ids(const mt_model *m, int32_t count, mt_tokens *out, mt_error *error) {
+    mt_model_info info;
+    mt_model_get_info(m, &info);
+    *out = (mt_tokens){.ids = calloc((size_t)count, sizeof *out->ids), .count = (size_t)count};
+    if (!out->ids) return cli_error(error, MT_E_MEMORY, NULL, "no memory for %d tokens", count);
+    uint64_t state = 1; /* Knuth's linear congruential generator */
+    for (int32_t i = 0; i < count; i++) {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        out->ids[i] = (int32_t)((state >> 33) % (uint64_t)info.vocab);
+    }
+    return MT_OK;
+}

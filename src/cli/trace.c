@@ -115,12 +115,7 @@ static mt_status encode(const trace_options *o, const mt_model *m, mt_tokens *ou
         free(text);
         return status;
     }
-    mt_model_info info;
-    mt_model_get_info(m, &info);
-    *out = (mt_tokens){.ids = calloc((size_t)o->prompt_ids, sizeof *out->ids), .count = (size_t)o->prompt_ids};
-    if (!out->ids) return cli_error(error, MT_E_MEMORY, NULL, "no memory for %d tokens", o->prompt_ids);
-    for (size_t i = 0; i < out->count; i++) out->ids[i] = (int32_t)(i * 7919 % (size_t)info.vocab);
-    return MT_OK;
+    return cli_prompt_ids(m, o->prompt_ids, out, error);
 }
 
 /* Appends what the session's last call left. */

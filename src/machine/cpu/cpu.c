@@ -70,14 +70,9 @@ static size_t weight_alignment(const tile_format *f) { return f->block == 1 && f
 static mt_status session_bind(mt_session *base, const char *name, void *data, size_t bytes, bool weight,
                               mt_error *error) {
     cpu_session *s = (cpu_session *)base;
-    const int64_t at = machine_names_tensor(&s->names, name, error);
+    const int64_t at = machine_names_bound(&s->names, s->program, name, data, bytes, weight, error);
     if (at < 0) return MT_E_ARGUMENT;
     const program_tensor *t = &s->program->tensors[at];
-    if (weight && t->role != MT_WEIGHT)
-        return error_set(error, MT_E_ARGUMENT, name, "tensor '%s' is no weight: bind memory that may be written", name);
-    if (!data || bytes < (size_t)t->bytes)
-        return error_set(error, MT_E_ARGUMENT, name, "tensor '%s' needs %lld bytes; %zu are bound", name,
-                         (long long)t->bytes, data ? bytes : 0);
     const size_t alignment = t->role == MT_WEIGHT ? weight_alignment(s->binding.formats[at]) : PROGRAM_ALIGNMENT;
     if ((uintptr_t)data % alignment)
         return error_set(error, MT_E_ARGUMENT, name, "tensor '%s' must be aligned to %zu bytes", name, alignment);
@@ -96,11 +91,8 @@ static mt_status own_memory(cpu_session *s, size_t tensor, mt_error *error) {
 
 static mt_status session_memory(mt_session *base, const char *name, void **data, size_t *bytes, mt_error *error) {
     cpu_session *s = (cpu_session *)base;
-    const int64_t at = machine_names_tensor(&s->names, name, error);
+    const int64_t at = machine_names_own(&s->names, s->program, name, error);
     if (at < 0) return MT_E_ARGUMENT;
-    if (s->program->tensors[at].role == MT_WEIGHT)
-        return error_set(error, MT_E_ARGUMENT, name, "weight '%s' is the caller's: there is no memory to hand out",
-                         name);
     const mt_status status = own_memory(s, (size_t)at, error);
     if (status != MT_OK) return status;
     *data = s->tensors[at].data;
@@ -258,13 +250,9 @@ static mt_status bind_rest(cpu_session *s, mt_error *error) {
     const mt_program *p = s->program;
     mt_status status = MT_OK;
     for (size_t i = 0; i < p->tensors_count && status == MT_OK; i++) {
-        const program_tensor *t = &p->tensors[i];
         if (s->tensors[i].data) continue;
-        if (t->role == MT_STATE || t->role == MT_OUTPUT)
-            status = own_memory(s, i, error);
-        else
-            status = error_set(error, MT_E_ARGUMENT, program_string(p, t->name), "%s '%s' is not bound",
-                               t->role == MT_INPUT ? "input" : "weight", program_string(p, t->name));
+        status = machine_names_unbound(p, i, error);
+        if (status == MT_OK) status = own_memory(s, i, error);
     }
     return status;
 }

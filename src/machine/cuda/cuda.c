@@ -135,14 +135,8 @@ static mt_status bind_now(cuda_session *s, size_t at, void *data, mt_error *erro
 static mt_status session_bind(mt_session *base, const char *name, void *data, size_t bytes, bool weight,
                               mt_error *error) {
     cuda_session *s = (cuda_session *)base;
-    const int64_t at = machine_names_tensor(&s->names, name, error);
+    const int64_t at = machine_names_bound(&s->names, s->program, name, data, bytes, weight, error);
     if (at < 0) return MT_E_ARGUMENT;
-    const program_tensor *t = &s->program->tensors[at];
-    if (weight && t->role != MT_WEIGHT)
-        return error_set(error, MT_E_ARGUMENT, name, "tensor '%s' is no weight: bind memory that may be written", name);
-    if (!data || bytes < (size_t)t->bytes)
-        return error_set(error, MT_E_ARGUMENT, name, "tensor '%s' needs %lld bytes; %zu are bound", name,
-                         (long long)t->bytes, data ? bytes : 0);
     mt_status status = enter(s->machine, error);
     if (status != MT_OK) return status;
     status = bind_now(s, (size_t)at, data, error);
@@ -152,12 +146,9 @@ static mt_status session_bind(mt_session *base, const char *name, void *data, si
 
 static mt_status session_memory(mt_session *base, const char *name, void **data, size_t *bytes, mt_error *error) {
     cuda_session *s = (cuda_session *)base;
-    const int64_t at = machine_names_tensor(&s->names, name, error);
+    const int64_t at = machine_names_own(&s->names, s->program, name, error);
     if (at < 0) return MT_E_ARGUMENT;
     const program_tensor *t = &s->program->tensors[at];
-    if (t->role == MT_WEIGHT)
-        return error_set(error, MT_E_ARGUMENT, name, "weight '%s' is the caller's: there is no memory to hand out",
-                         name);
     mt_status status = enter(s->machine, error);
     if (status != MT_OK) return status;
     status = own_memory(s, (size_t)at, error);
@@ -222,10 +213,8 @@ static mt_status refresh(cuda_session *s, mt_error *error) {
         const program_tensor *t = &p->tensors[i];
         if (t->role == MT_TEMP) s->tensors[i].device = s->slots + (cuda_address)t->offset;
         if (s->tensors[i].device) continue;
-        if (t->role == MT_INPUT || t->role == MT_WEIGHT)
-            return error_set(error, MT_E_ARGUMENT, program_string(p, t->name), "%s '%s' is not bound",
-                             t->role == MT_INPUT ? "input" : "weight", program_string(p, t->name));
-        const mt_status status = own_memory(s, i, error);
+        mt_status status = machine_names_unbound(p, i, error);
+        if (status == MT_OK) status = own_memory(s, i, error);
         if (status != MT_OK) return status;
     }
     cuda_tensor *table = calloc(p->operands_count + 1, sizeof *table);

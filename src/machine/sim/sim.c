@@ -205,14 +205,9 @@ static mt_status bind_now(sim_session *s, size_t at, void *data, mt_error *error
 static mt_status session_bind(mt_session *base, const char *name, void *data, size_t bytes, bool weight,
                               mt_error *error) {
     sim_session *s = (sim_session *)base;
-    const int64_t at = machine_names_tensor(&s->names, name, error);
+    const int64_t at = machine_names_bound(&s->names, s->program, name, data, bytes, weight, error);
     if (at < 0) return MT_E_ARGUMENT;
     const program_tensor *t = &s->program->tensors[at];
-    if (weight && t->role != MT_WEIGHT)
-        return error_set(error, MT_E_ARGUMENT, name, "tensor '%s' is no weight: bind memory that may be written", name);
-    if (!data || bytes < (size_t)t->bytes)
-        return error_set(error, MT_E_ARGUMENT, name, "tensor '%s' needs %lld bytes; %zu are bound", name,
-                         (long long)t->bytes, data ? bytes : 0);
     if (t->role != MT_WEIGHT && (uintptr_t)data % PROGRAM_ALIGNMENT)
         return error_set(error, MT_E_ARGUMENT, name, "tensor '%s' must be aligned to %d bytes", name,
                          PROGRAM_ALIGNMENT);
@@ -224,11 +219,8 @@ static mt_status session_bind(mt_session *base, const char *name, void *data, si
 
 static mt_status session_memory(mt_session *base, const char *name, void **data, size_t *bytes, mt_error *error) {
     sim_session *s = (sim_session *)base;
-    const int64_t at = machine_names_tensor(&s->names, name, error);
+    const int64_t at = machine_names_own(&s->names, s->program, name, error);
     if (at < 0) return MT_E_ARGUMENT;
-    if (s->program->tensors[at].role == MT_WEIGHT)
-        return error_set(error, MT_E_ARGUMENT, name, "weight '%s' is the caller's: there is no memory to hand out",
-                         name);
     const mt_status status = own_memory(s, (size_t)at, error);
     if (status != MT_OK) return status;
     *data = s->tensors[at].data;
@@ -350,12 +342,9 @@ static mt_status session_create(mt_session **out, mt_machine *base, const mt_pro
 static mt_status refresh(sim_session *s, mt_error *error) {
     const mt_program *p = s->program;
     for (size_t i = 0; i < p->tensors_count; i++) {
-        const program_tensor *t = &p->tensors[i];
         if (s->tensors[i].data) continue;
-        if (t->role == MT_INPUT || t->role == MT_WEIGHT)
-            return error_set(error, MT_E_ARGUMENT, s->tensors[i].name, "%s '%s' is not bound",
-                             t->role == MT_INPUT ? "input" : "weight", s->tensors[i].name);
-        const mt_status status = own_memory(s, i, error);
+        mt_status status = machine_names_unbound(p, i, error);
+        if (status == MT_OK) status = own_memory(s, i, error);
         if (status != MT_OK) return status;
     }
     uintptr_t *addresses = calloc(p->tensors_count + 1, sizeof *addresses);
