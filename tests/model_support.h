@@ -19,7 +19,7 @@
 static char folder_path[TEMPORARY_BYTES];
 
 /* Runs oracle_model.py on jobs, which are freed. False, having said why, when Python or a package of it is missing. */
-static bool run_jobs(oracle *o, text *jobs) {
+static inline bool run_jobs(oracle *o, text *jobs) {
     char path[500];
     snprintf(path, sizeof path, "%s/jobs", folder_path);
     assert_false(jobs->failed);
@@ -28,12 +28,12 @@ static bool run_jobs(oracle *o, text *jobs) {
     return oracle_run(o, "oracle_model.py", path);
 }
 
-static void add_ids(text *jobs, const int32_t *ids, size_t count) {
+static inline void add_ids(text *jobs, const int32_t *ids, size_t count) {
     for (size_t i = 0; i < count; i++) text_printf(jobs, " %d", ids[i]);
     text_string(jobs, "\n");
 }
 
-static void read_ids(oracle *o, mt_tokens *out) {
+static inline void read_ids(oracle *o, mt_tokens *out) {
     *out = (mt_tokens){.count = oracle_u32(o)};
     assert_true((o->bytes.length - o->at) / sizeof *out->ids >= out->count);
     out->ids = malloc((out->count + 1) * sizeof *out->ids);
@@ -48,13 +48,13 @@ typedef struct logits {
     size_t count, vocab;
 } logits;
 
-static logits logits_new(size_t count, size_t vocab) {
+static inline logits logits_new(size_t count, size_t vocab) {
     logits l = {calloc(count * vocab, sizeof(float)), count, vocab};
     assert_non_null(l.row);
     return l;
 }
 
-static logits read_logits(oracle *o, size_t count) {
+static inline logits read_logits(oracle *o, size_t count) {
     assert_int_equal(oracle_u32(o), count);
     logits l = logits_new(count, oracle_u32(o));
     const size_t bytes = count * l.vocab * sizeof(float);
@@ -65,7 +65,7 @@ static logits read_logits(oracle *o, size_t count) {
 }
 
 /* The largest relative distance (l2) of a row of `a` from that of `b`; NaN counts as infinity. */
-static double distance(const logits *a, const logits *b, size_t count) {
+static inline double distance(const logits *a, const logits *b, size_t count) {
     double worst = 0;
     assert_int_equal(a->vocab, b->vocab);
     assert_true(a->count >= count && b->count >= count);
@@ -82,7 +82,7 @@ static double distance(const logits *a, const logits *b, size_t count) {
     return worst;
 }
 
-static void assert_same_bits(const logits *a, const logits *b, size_t count, const char *what) {
+static inline void assert_same_bits(const logits *a, const logits *b, size_t count, const char *what) {
     assert_int_equal(a->vocab, b->vocab);
     for (size_t r = 0; r < count; r++)
         if (memcmp(a->row + r * a->vocab, b->row + r * a->vocab, a->vocab * sizeof(float)))
@@ -90,12 +90,24 @@ static void assert_same_bits(const logits *a, const logits *b, size_t count, con
 }
 
 /* Feeds ids, `chunk` a call, from an empty context on. */
-static void feed(mt_engine *e, const int32_t *ids, size_t count, size_t chunk, logits *out) {
+static inline void feed(mt_engine *e, const int32_t *ids, size_t count, size_t chunk, logits *out) {
     CHECK(mt_engine_rewind(e, 0, error));
     for (size_t i = 0; i < count; i += chunk)
         CHECK(mt_engine_feed(e, ids + i, count - i < chunk ? count - i : chunk, out->row + i * out->vocab, error));
     assert_int_equal(mt_engine_position(e), count);
     assert_memory_equal(mt_engine_logits(e), out->row + (count - 1) * out->vocab, out->vocab * sizeof(float));
+}
+
+static inline void assert_close(const logits *l, const logits *expected, size_t count, double bound, const char *what) {
+    const double d = distance(l, expected, count);
+    print_message("%s: %.1e\n", what, d);
+    if (!(d < bound)) fail_msg("%s: %g apart; the bound is %g", what, d, bound);
+}
+
+static inline void assert_refused(mt_status status, const mt_error *error, mt_status wanted, const char *word) {
+    if (status != wanted || error->code != wanted || !strstr(error->message, word))
+        fail_msg("%s '%s' instead of %s with '%s'", mt_status_name(status), error->message, mt_status_name(wanted),
+                 word);
 }
 
 #endif

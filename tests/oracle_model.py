@@ -1,4 +1,4 @@
-"""Makes models, token ids and reference logits for test_model.c: several jobs in one interpreter.
+"""Makes models, token ids and reference logits for test_model.c, test_generate.c and test_smollm.c: several jobs in one interpreter.
 
     oracle_model.py JOBS OUT
 

@@ -16,6 +16,7 @@
 enum { ROOM = 20000 };
 
 static char folder[TEMPORARY_BYTES];
+static const char *the_machine = "cpu:2"; /* most tests' */
 
 static int set_up(void **state) {
     (void)state;
@@ -66,7 +67,7 @@ static void open_stage(stage *s, const char *machine, int64_t vocab, mt_sampling
                     token = make_tensor(g, MT_STATE, "token", "i32", 1, 0);
     OK(model_sample(g, &step, vocab, logits, pos, token, &error));
     OK(mt_machine_open(&s->machine, machine, &error));
-    OK(mt_compile(g, &(mt_target){.processors = 2}, &s->program, &error));
+    OK(mt_compile(g, &(mt_target){.machine = machine, .processors = 2}, &s->program, &error));
     OK(mt_session_create(&s->session, s->machine, s->program, &error));
     mt_graph_destroy(g);
     s->vocab = vocab;
@@ -152,10 +153,10 @@ static void compare(stage *s, const mt_sampler_options *options, kind k, int32_t
 }
 
 static void against_host(mt_sampling sampling, const mt_sampler_options *options, size_t count) {
-    static const int64_t sizes[] = {1, 31, 257, 5003};
+    static const int64_t sizes[] = {1, 257, 5003};
     for (size_t n = 0; n < COUNT_OF(sizes); n++) {
         stage s;
-        open_stage(&s, "cpu:2", sizes[n], sampling);
+        open_stage(&s, the_machine, sizes[n], sampling);
         for (size_t i = 0; i < count; i++)
             for (int k = 0; k < KINDS; k++) compare(&s, &options[i], (kind)k, sizes[n] < 1000 ? 40 : 12);
         close_stage(&s);
@@ -169,10 +170,47 @@ static void test_plain(void **state) {
         {.temperature = 1, .top_p = 1},
         {.temperature = 0.01f, .top_p = 1},
         {.temperature = 1e6f, .top_p = 1},
-        {.temperature = 1, .top_p = 1, .min_p = 0.05f},
-        {.temperature = 2, .top_p = 1, .min_p = 1},
     };
     against_host(MT_SAMPLE_PLAIN, options, COUNT_OF(options));
+}
+
+/* A top-k of few: the best of every piece, then of all. */
+static void test_few(void **state) {
+    (void)state;
+    static const mt_sampler_options options[] = {
+        {.top_p = 0.5f, .top_k = 3},
+        {.temperature = 1, .top_p = 1, .top_k = 1},
+        {.temperature = 1, .top_p = 1, .top_k = 7},
+        {.temperature = 3, .top_p = 1, .top_k = 40},
+        {.temperature = 0.01f, .top_p = 1, .top_k = 20},
+        {.temperature = 1e6f, .top_p = 1, .top_k = 63},
+        {.temperature = 5, .top_p = 0.9f, .top_k = MT_SAMPLE_MOST},
+        {.temperature = 1, .top_p = 1e-6f, .top_k = 30},
+        {.temperature = 5, .top_p = 0.999f, .top_k = 12},
+        {.temperature = 2, .top_p = 1, .top_k = 50, .min_p = 0.05f},
+        {.temperature = 2, .top_p = 0.95f, .top_k = 40, .min_p = 0.02f},
+        {.temperature = 2, .top_p = 0.95f, .top_k = 33, .min_p = 1},
+    };
+    against_host(MT_SAMPLE_FEW, options, COUNT_OF(options));
+}
+
+/* Top-p and min-p alone: few tokens are left, or many. */
+static void test_nucleus(void **state) {
+    (void)state;
+    static const mt_sampler_options options[] = {
+        {.top_p = 0.5f},
+        {.temperature = 1, .top_p = 1},
+        {.temperature = 1, .top_p = 0.9f},
+        {.temperature = 0.3f, .top_p = 0.9f},
+        {.temperature = 1, .top_p = 1e-6f},
+        {.temperature = 5, .top_p = 0.999f},
+        {.temperature = 0.2f, .top_p = 0.5f, .min_p = 0.1f},
+        {.temperature = 1, .top_p = 1, .min_p = 0.05f},
+        {.temperature = 2, .top_p = 0.9f, .min_p = 0.001f},
+        {.temperature = 2, .top_p = 1, .min_p = 1},
+        {.temperature = 1, .top_p = 0.8f, .top_k = 33},
+    };
+    against_host(MT_SAMPLE_NUCLEUS, options, COUNT_OF(options));
 }
 
 static void test_filtered(void **state) {
@@ -181,6 +219,8 @@ static void test_filtered(void **state) {
         {.top_p = 1},
         {.top_p = 0.5f, .top_k = 3},
         {.temperature = 1, .top_p = 1},
+        {.temperature = 1, .top_p = 1, .min_p = 0.05f},
+        {.temperature = 2, .top_p = 1, .min_p = 1},
         {.temperature = 1, .top_p = 1, .top_k = 1},
         {.temperature = 1, .top_p = 1, .top_k = 7},
         {.temperature = 3, .top_p = 1, .top_k = 40},
@@ -200,21 +240,27 @@ static void test_filtered(void **state) {
 static void test_large(void **state) {
     (void)state;
     static const mt_sampler_options options[] = {{.temperature = 1, .top_p = 1},
-                                                 {.temperature = 1, .top_p = 0.9f, .top_k = 5000, .min_p = 0.001f}};
-    stage s;
-    open_stage(&s, "cpu:2", 70001, MT_SAMPLE_FILTERED);
-    for (size_t i = 0; i < COUNT_OF(options); i++)
-        for (int k = 0; k < KINDS; k++) compare(&s, &options[i], (kind)k, 3);
-    close_stage(&s);
+                                                 {.temperature = 1, .top_p = 0.9f, .top_k = 5000, .min_p = 0.001f},
+                                                 {.temperature = 2, .top_p = 0.95f, .top_k = 40, .min_p = 0.02f},
+                                                 {.temperature = 1, .top_p = 0.8f}};
+    static const mt_sampling samplings[] = {MT_SAMPLE_PLAIN, MT_SAMPLE_FILTERED, MT_SAMPLE_FEW, MT_SAMPLE_NUCLEUS};
+    for (size_t i = 0; i < COUNT_OF(options); i++) {
+        stage s;
+        open_stage(&s, the_machine, 140001, samplings[i]);
+        for (int k = 0; k < KINDS; k++) compare(&s, &options[i], (kind)k, i == 2 ? 12 : 3);
+        close_stage(&s);
+    }
 }
 
 static void test_sim(void **state) {
     (void)state;
-    stage s;
-    open_stage(&s, "sim:3", 300, MT_SAMPLE_FILTERED);
-    compare(&s, &(mt_sampler_options){.top_p = 1}, SMOOTH, 2);
-    compare(&s, &(mt_sampler_options){.temperature = 2, .top_p = 0.9f, .top_k = 40, .min_p = 0.01f}, STEPS, 2);
-    close_stage(&s);
+    for (mt_sampling sampling = MT_SAMPLE_FEW; sampling <= MT_SAMPLE_FILTERED; sampling++) {
+        stage s;
+        open_stage(&s, "sim:3", 300, sampling);
+        compare(&s, &(mt_sampler_options){.top_p = 1}, SMOOTH, 2);
+        compare(&s, &(mt_sampler_options){.temperature = 2, .top_p = 0.9f, .top_k = 40, .min_p = 0.01f}, STEPS, 2);
+        close_stage(&s);
+    }
 }
 
 /* ---- the distribution ---- */
@@ -260,7 +306,7 @@ static void test_distribution(void **state) {
                                                  {.temperature = 2, .top_p = 0.9f, .top_k = 60, .min_p = 0.05f}};
     stage s;
     double p[VOCAB];
-    open_stage(&s, "cpu:2", VOCAB, MT_SAMPLE_FILTERED);
+    open_stage(&s, the_machine, VOCAB, MT_SAMPLE_FILTERED);
     for (size_t i = 0; i < COUNT_OF(options); i++) {
         int seen[VOCAB] = {0};
         double chi = 0, rest = 0, rest_seen = 0;
@@ -300,7 +346,7 @@ static void test_ends(void **state) {
     (void)state;
     stage s;
     int32_t done, token;
-    open_stage(&s, "cpu:2", 600, MT_SAMPLE_PLAIN);
+    open_stage(&s, the_machine, 600, MT_SAMPLE_PLAIN);
     const mt_live_step live = {"pos", 0, 1};
     const mt_loop loop = {.runs = 5, .lives = &live, .live_count = 1, .stop = "stop"};
     set_options(&s, &(mt_sampler_options){.top_p = 1}, 0);
@@ -333,7 +379,8 @@ static void test_ends(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_plain),        cmocka_unit_test(test_filtered),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_plain),        cmocka_unit_test(test_few),
+                                       cmocka_unit_test(test_nucleus),      cmocka_unit_test(test_filtered),
                                        cmocka_unit_test(test_large),        cmocka_unit_test(test_sim),
                                        cmocka_unit_test(test_distribution), cmocka_unit_test(test_ends)};
     return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -12,16 +12,16 @@ typedef struct mt_engine mt_engine; /* one sequence; one thread at a time */
 
 /* Where mt_engine_generate chooses tokens. The rules and the random numbers are the same. */
 typedef enum mt_sampler_place {
-    MT_SAMPLER_AUTO,   /* on the host, until the machine's own loop is proven on GPUs (bench/LOG.md) */
+    MT_SAMPLER_AUTO,   /* in the machine on a GPU, else on the host */
     MT_SAMPLER_HOST,   /* from logits, by mt_sampler_sample */
     MT_SAMPLER_MACHINE /* as part of the program, so that step follows step without the host */
 } mt_sampler_place;
 
 typedef struct mt_engine_options {
     int32_t context;      /* positions; 0: what the model was trained for, at most 4096 */
-    int32_t rows;         /* tokens of a prompt that one run takes; 0: 64 */
+    int32_t rows;         /* tokens of a prompt that one run takes; 0: 64, or 512 where that is faster */
     int all_logits;       /* keep logits of every row: mt_engine_feed can give them out */
-    const char *cache;    /* element type of the key-value cache; NULL: "f32" on a CPU, "f16" on a GPU */
+    const char *cache;    /* element type of the key-value cache, a float; NULL: "f32" on a CPU, "f16" on a GPU */
     const char *products; /* see mt_step; NULL: "f32" on a CPU, "half" on a GPU */
     mt_placement placement;
     int no_fusion;
@@ -49,6 +49,12 @@ MT_API mt_status mt_engine_rewind(mt_engine *e, int32_t position, mt_error *erro
 MT_API const mt_program *mt_engine_program(const mt_engine *e, int prompt);
 MT_API mt_session *mt_engine_session(mt_engine *e, int prompt);
 
+/* A machine that chooses tokens has programs for several ways to do so (mt_sampling): the one for greedy choice and
+ * temperature alone from the beginning, others when they are asked for. This compiles and loads what these options
+ * need; mt_engine_generate does so when it must. On a GPU it takes seconds, but once: the code stays in the cache
+ * folder. */
+MT_API mt_status mt_engine_prepare(mt_engine *e, const mt_sampler_options *options, mt_error *error);
+
 typedef struct mt_generate_options {
     int32_t count; /* tokens at most; 0: as many as the context has room for */
     mt_sampler_options sampler;
@@ -57,8 +63,9 @@ typedef struct mt_generate_options {
 
 typedef struct mt_generate_stats {
     size_t prompt_tokens, tokens;   /* fed, generated (the end token counts) */
+    double compile_seconds;         /* before all else: see mt_engine_prepare */
     double prompt_seconds, seconds; /* feeding the prompt; from there to the last token */
-    double first_token_seconds;     /* from the call to the first token */
+    double first_token_seconds;     /* from where the prompt begins to the first token */
     int32_t ended_by;               /* the end token, or -1 when the count or the context ended it */
 } mt_generate_stats;
 

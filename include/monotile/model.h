@@ -42,16 +42,18 @@ MT_API mt_status mt_model_template(const mt_model *m, mt_template **out, mt_erro
 /* Whether a step ends with the choice of the next token, so that steps can follow each other without the host. */
 typedef enum mt_sampling {
     MT_SAMPLE_NOT,
-    MT_SAMPLE_PLAIN,   /* greedy, temperature, min-p */
-    MT_SAMPLE_FILTERED /* also top-k and top-p, which take more steps inside a machine */
+    MT_SAMPLE_PLAIN,   /* greedy, temperature: two steps inside a machine */
+    MT_SAMPLE_FEW,     /* a top-k of 1 to MT_SAMPLE_MOST, top-p, min-p: two steps */
+    MT_SAMPLE_NUCLEUS, /* no top-k or one as above, top-p, min-p: two steps, or eleven where more tokens are left */
+    MT_SAMPLE_FILTERED /* everything: twenty steps */
 } mt_sampling;
-enum { MT_SAMPLE_STOPS = 16 };
+enum { MT_SAMPLE_STOPS = 16, MT_SAMPLE_MOST = 64 };
 
 typedef struct mt_step {
     int32_t rows;         /* tokens a step takes at most. 1: exactly one. More: the live value "rows" says how many */
     int32_t context;      /* positions the cache has room for */
     int all_logits;       /* logits of every row; otherwise of the last one */
-    const char *cache;    /* the cache's element type; NULL: "f32" */
+    const char *cache;    /* the cache's element type, a float; NULL: "f32" */
     const char *products; /* what weights and activations are rounded to where they are multiplied; "half": bf16 where
                              the weight is bf16, f16 elsewhere; NULL: "f32", not at all */
     mt_sampling sampling; /* other than MT_SAMPLE_NOT only with rows = 1 */

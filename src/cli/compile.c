@@ -10,7 +10,7 @@ static const char help[] =
     "  -o, --output FILE      where the program goes\n"
     "      --rows N           tokens of a prompt that a step takes at most (1: the step of generation)\n"
     "      --context N        positions of the key-value cache (what the model was trained for, at most 4096)\n"
-    "      --cache TYPE       element type of the key-value cache (f32)\n"
+    "      --cache TYPE       element type of the key-value cache: f32, f16, bf16, e4m3, e5m2 (f32)\n"
     "      --processors P     processors to lay the program out for (the CPUs of this process)\n"
     "      --placement KIND   static: decided now; queue: the next free processor takes the next instruction (static)\n"
     "      --no-fusion        keep the graph's nodes as they are\n"

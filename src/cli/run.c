@@ -24,7 +24,7 @@ static const char help[] =
     "      --print-ids     print the tokens' ids instead of their text\n"
     "      --json          print one JSON object at the end: text, ids, prompt_ids, ended_by, figures\n"
     "      --machine NAME  auto, cpu, cpu:N for N workers, cuda:N for a GPU, sim:N for N simulated SMs (auto)\n"
-    "      --cache TYPE    element type of the key-value cache (f32)\n"
+    "      --cache TYPE    element type of the key-value cache: f32, f16, bf16, e4m3, e5m2 (f32; on a GPU f16)\n"
     "      --profile       where the time of the last prompt run and of the last step went, to stderr\n";
 
 typedef struct run_options {
@@ -288,7 +288,9 @@ int cli_run(int argc, char **argv) {
         fputs("monotile: no memory for the answer\n", stderr);
         goto cleanup;
     }
-    if (mt_engine_create(&engine, model, machine, &o.engine, &error) != MT_OK) goto failed;
+    if (mt_engine_create(&engine, model, machine, &o.engine, &error) != MT_OK ||
+        mt_engine_prepare(engine, &o.generate.sampler, &error) != MT_OK)
+        goto failed;
     for (int i = 0; o.profile && i < 2; i++)
         if (mt_engine_session(engine, i) && mt_session_profile(mt_engine_session(engine, i), 1, &error) != MT_OK)
             goto failed;

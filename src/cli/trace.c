@@ -19,7 +19,7 @@ static const char help[] =
     "      --bandwidth G   GB/s of memory, to compare the weights with (4500 on a GPU; 0: do not)\n"
     "      --context N     positions (what the model was trained for, at most 4096)\n"
     "      --machine NAME  auto, cpu, cpu:N for N workers, cuda:N for a GPU (auto)\n"
-    "      --cache TYPE    element type of the key-value cache\n";
+    "      --cache TYPE    element type of the key-value cache: f32, f16, bf16, e4m3, e5m2\n";
 
 enum { WARM_STEPS = 2, MOST_STEPS = 4096, FILE_RUNS = 2 };
 

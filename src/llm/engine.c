@@ -1,6 +1,7 @@
 /* The engine: one sequence on one machine. Two programs share its cache: one takes a single token, the other up to
- * `rows` tokens of a prompt. A third is compiled when tokens are first to be chosen with top-k or top-p inside the
- * machine. */
+ * `rows` tokens of a prompt. Others are compiled when tokens are first to be chosen with top-k, top-p or min-p inside
+ * the machine. */
+#include "graph/graph.h"
 #include "llm/engine.h"
 
 #include <stdlib.h>
@@ -44,18 +45,41 @@ static mt_status bind_box(mt_engine *e, engine_program *l, mt_error *error) {
     return status;
 }
 
+static bool is_gpu(const char *machine) { return !strncmp(machine, "cuda", 4) || !strncmp(machine, "sim", 3); }
+
+static mt_step step_of(const mt_engine *e, int32_t rows, mt_sampling sampling) {
+    const mt_engine_options *o = &e->options;
+    const bool gpu = is_gpu(mt_machine_name(e->machine));
+    return (mt_step){.rows = rows,
+                     .context = e->context,
+                     .all_logits = o->all_logits,
+                     .cache = o->cache || !gpu ? o->cache : "f16",
+                     .products = o->products || !gpu ? o->products : "half",
+                     .sampling = sampling};
+}
+
+/* Rows of a prompt's run where the caller leaves it open: many where products of many rows have a faster code than
+ * those of few, and instructions beyond a shorter prompt's rows are few. (The simulator would take too long.) */
+static int32_t prompt_rows(const mt_engine *e) {
+    enum { FEW = 64, MANY = 512 };
+    mt_graph *g = NULL;
+    const char *machine = mt_machine_name(e->machine);
+    const mt_step step = step_of(e, (int32_t)min_i64(MANY, e->context), MT_SAMPLE_NOT);
+    const graph_target target = {graph_costs_of(machine, mt_machine_architecture(e->machine)),
+                                 mt_machine_processors(e->machine), e->options.placement};
+    const bool many = !strncmp(machine, "cuda", 4) && !e->options.no_fusion &&
+                      mt_model_graph(e->model, &step, &g, NULL) == MT_OK && graph_gets_wide(g, &target);
+    mt_graph_destroy(g);
+    return (int32_t)min_i64(many ? MANY : FEW, e->context);
+}
+
 static mt_status load(mt_engine *e, engine_program *l, int32_t rows, mt_sampling sampling, mt_error *error) {
     mt_graph *g = NULL;
     const mt_engine_options *o = &e->options;
     const char *machine_name = mt_machine_name(e->machine);
-    const bool gpu = !strncmp(machine_name, "cuda", 4) || !strncmp(machine_name, "sim", 3);
-    const mt_step step = {.rows = rows,
-                          .context = e->context,
-                          .all_logits = o->all_logits,
-                          .cache = o->cache || !gpu ? o->cache : "f16",
-                          .products = o->products || !gpu ? o->products : "half",
-                          .sampling = sampling};
+    const mt_step step = step_of(e, rows, sampling);
     const mt_target target = {.machine = machine_name,
+                              .architecture = mt_machine_architecture(e->machine),
                               .processors = mt_machine_processors(e->machine),
                               .placement = o->placement,
                               .no_fusion = o->no_fusion};
@@ -72,13 +96,23 @@ static mt_status load(mt_engine *e, engine_program *l, int32_t rows, mt_sampling
     return status;
 }
 
-mt_status engine_sampling_program(mt_engine *e, bool filters, engine_program **out, mt_error *error) {
-    engine_program *l = *out = filters ? &e->filtered : &e->single;
-    if (l->tokens) return MT_OK;
-    const mt_status status = load(e, l, 1, MT_SAMPLE_FILTERED, error);
-    if (status == MT_OK) return MT_OK;
+static void unload(engine_program *l) {
     mt_session_destroy(l->session);
     mt_program_destroy(l->program);
+}
+
+static mt_sampling sampling_of(const mt_sampler_options *o) {
+    if (o->temperature == 0 || (o->top_k == 0 && o->top_p == 1 && o->min_p == 0)) return MT_SAMPLE_PLAIN;
+    return o->top_k == 0 ? MT_SAMPLE_NUCLEUS : o->top_k <= MT_SAMPLE_MOST ? MT_SAMPLE_FEW : MT_SAMPLE_FILTERED;
+}
+
+mt_status engine_sampling_program(mt_engine *e, const mt_sampler_options *o, engine_program **out, mt_error *error) {
+    const mt_sampling sampling = sampling_of(o);
+    engine_program *l = *out = sampling == MT_SAMPLE_PLAIN ? &e->single : &e->sampling[sampling];
+    if (l->tokens) return MT_OK;
+    const mt_status status = load(e, l, 1, sampling, error);
+    if (status == MT_OK) return MT_OK;
+    unload(l);
     *l = (engine_program){0};
     return status;
 }
@@ -101,13 +135,11 @@ mt_status mt_engine_create(mt_engine **out, const mt_model *m, mt_machine *machi
     *out = NULL;
     mt_model_info info;
     mt_model_get_info(m, &info);
-    const int64_t context = o->context ? o->context : min_i64(info.context, 4096),
-                  rows = min_i64(o->rows ? o->rows : 64, context);
+    const int64_t context = o->context ? o->context : min_i64(info.context, 4096), given = min_i64(o->rows, context);
     if (context < 1 || context > 1 << 24 || o->context < 0)
         return error_set(error, MT_E_ARGUMENT, NULL, "a context of %lld positions; it can have 1 to %d",
                          (long long)context, 1 << 24);
-    if (rows < 1 || o->rows < 0)
-        return error_set(error, MT_E_ARGUMENT, NULL, "%d rows a run; at least 1 is needed", o->rows);
+    if (o->rows < 0) return error_set(error, MT_E_ARGUMENT, NULL, "%d rows a run; at least 1 is needed", o->rows);
     mt_engine *e = calloc(1, sizeof *e);
     if (!e) return error_set(error, MT_E_MEMORY, NULL, "no memory for an engine");
     e->model = m;
@@ -115,10 +147,12 @@ mt_status mt_engine_create(mt_engine **out, const mt_model *m, mt_machine *machi
     e->options = *o;
     e->context = (int32_t)context;
     e->vocab = info.vocab;
-    const bool samples = o->sampler == MT_SAMPLER_MACHINE;
+    const bool samples =
+        o->sampler == MT_SAMPLER_MACHINE || (o->sampler == MT_SAMPLER_AUTO && is_gpu(mt_machine_name(machine)));
     mt_status status = samples ? make_box(e, error) : MT_OK;
     if (status == MT_OK) status = load(e, &e->single, 1, samples ? MT_SAMPLE_PLAIN : MT_SAMPLE_NOT, error);
-    if (status == MT_OK && rows > 1) status = load(e, &e->prompt, (int32_t)rows, MT_SAMPLE_NOT, error);
+    const int32_t rows = given ? (int32_t)given : prompt_rows(e);
+    if (status == MT_OK && rows > 1) status = load(e, &e->prompt, rows, MT_SAMPLE_NOT, error);
     if (status == MT_OK)
         *out = e;
     else
@@ -128,12 +162,9 @@ mt_status mt_engine_create(mt_engine **out, const mt_model *m, mt_machine *machi
 
 void mt_engine_destroy(mt_engine *e) {
     if (!e) return;
-    mt_session_destroy(e->prompt.session); /* first: they use the single one's states */
-    mt_session_destroy(e->filtered.session);
-    mt_session_destroy(e->single.session);
-    mt_program_destroy(e->prompt.program);
-    mt_program_destroy(e->filtered.program);
-    mt_program_destroy(e->single.program);
+    unload(&e->prompt); /* first: they use the single one's states */
+    for (size_t i = 0; i < COUNT_OF(e->sampling); i++) unload(&e->sampling[i]);
+    unload(&e->single);
     free(e->box);
     free(e->row);
     free(e);

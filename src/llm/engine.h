@@ -27,9 +27,9 @@ struct mt_engine {
     const mt_model *model;
     mt_machine *machine;
     mt_engine_options options;
-    /* One token; the same with top-k and top-p, made when they are asked for; up to `rows` tokens. All share the states
-     * of the first. */
-    engine_program single, filtered, prompt;
+    /* One token; up to `rows` tokens; one token with other ways of sampling than the first has, made when they are
+     * asked for. All share the states of the first. */
+    engine_program single, prompt, sampling[MT_SAMPLE_FILTERED + 1];
     engine_box *box;   /* NULL when tokens are chosen on the host */
     float *row;        /* a copy of logits that stay in the machine */
     const float *last; /* the newest row of logits; NULL before the first */
@@ -37,8 +37,8 @@ struct mt_engine {
     int64_t vocab;
 };
 
-/* The program that chooses tokens inside the machine, with top-k and top-p or without. */
-mt_status engine_sampling_program(mt_engine *e, bool filters, engine_program **out, mt_error *error);
+/* The program that chooses tokens inside the machine as these options say. */
+mt_status engine_sampling_program(mt_engine *e, const mt_sampler_options *o, engine_program **out, mt_error *error);
 /* Fetches the logits that a program of one token left in the machine. */
 mt_status engine_read_logits(mt_engine *e, engine_program *p, mt_error *error);
 

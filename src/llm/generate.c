@@ -77,13 +77,11 @@ static bool list_stops(const stream *s, int32_t *stops) {
     return true;
 }
 
-static void on_machine(mt_engine *e, stream *s, mt_sampler *sampler) {
+static void on_machine(mt_engine *e, stream *s, mt_sampler *sampler, engine_program *p) {
     const mt_sampler_options *o = &s->options->sampler;
-    engine_program *p;
     engine_box *b = e->box;
     int32_t id;
-    s->status = engine_sampling_program(e, o->temperature > 0 && (o->top_k > 0 || o->top_p < 1), &p, s->error);
-    if (s->status == MT_OK) s->status = mt_sampler_sample(sampler, e->last, (size_t)e->vocab, &id, s->error);
+    s->status = mt_sampler_sample(sampler, e->last, (size_t)e->vocab, &id, s->error);
     if (s->status == MT_OK) deliver(s, id);
     if (s->status != MT_OK || s->ended || e->position == e->context) return;
     const int32_t begin = e->position, room = e->context - begin;
@@ -116,6 +114,15 @@ static void on_machine(mt_engine *e, stream *s, mt_sampler *sampler) {
     if (s->status == MT_OK && all && done) s->status = engine_read_logits(e, p, s->error);
 }
 
+mt_status mt_engine_prepare(mt_engine *e, const mt_sampler_options *options, mt_error *error) {
+    mt_sampler *sampler;
+    engine_program *p;
+    const mt_status status = mt_sampler_new(&sampler, options, error); /* checks them */
+    if (status != MT_OK) return status;
+    mt_sampler_free(sampler);
+    return e->box && options ? engine_sampling_program(e, options, &p, error) : MT_OK;
+}
+
 mt_status mt_engine_generate(mt_engine *e, const mt_tokenizer *t, const int32_t *prompt, size_t prompt_count,
                              const mt_generate_options *options, mt_token_function *each, void *context,
                              mt_generate_stats *stats, mt_error *error) {
@@ -127,16 +134,21 @@ mt_status mt_engine_generate(mt_engine *e, const mt_tokenizer *t, const int32_t 
                 .start = clock_ns(),
                 .error = error};
     mt_sampler *sampler = NULL;
-    s.status = mt_engine_feed(e, prompt, prompt_count, NULL, error);
+    engine_program *p = NULL;
+    s.status = mt_sampler_new(&sampler, &options->sampler, error);
+    if (s.status == MT_OK && e->box && list_stops(&s, e->box->stops))
+        s.status = engine_sampling_program(e, &options->sampler, &p, error);
+    s.stats.compile_seconds = seconds_since(s.start);
+    s.start = clock_ns();
+    if (s.status == MT_OK) s.status = mt_engine_feed(e, prompt, prompt_count, NULL, error);
     if (s.status == MT_OK && !e->last)
         s.status = error_set(error, MT_E_ARGUMENT, NULL, "nothing to go on from: the prompt is empty");
-    if (s.status == MT_OK) s.status = mt_sampler_new(&sampler, &options->sampler, error);
     if (s.status == MT_OK && t) s.status = mt_detokenizer_new(&s.detokenizer, t, 0, error);
     s.stats.prompt_seconds = seconds_since(s.start);
     const uint64_t generating = clock_ns();
     if (s.status == MT_OK) {
-        if (e->box && list_stops(&s, e->box->stops))
-            on_machine(e, &s, sampler);
+        if (p)
+            on_machine(e, &s, sampler, p);
         else
             on_host(e, &s, sampler);
     }

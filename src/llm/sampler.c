@@ -17,6 +17,7 @@
 
 typedef struct candidate {
     double weight;
+    float logit; /* decides the order: different ones may have equal weights */
     int32_t token;
 } candidate;
 
@@ -97,9 +98,7 @@ void mt_sampler_free(mt_sampler *s) {
 uint64_t mt_sampler_step(const mt_sampler *s) { return s->step; }
 void mt_sampler_set_step(mt_sampler *s, uint64_t step) { s->step = step; }
 
-static bool before(candidate a, candidate b) {
-    return a.weight > b.weight || (a.weight == b.weight && a.token < b.token);
-}
+static bool before(candidate a, candidate b) { return a.logit > b.logit || (a.logit == b.logit && a.token < b.token); }
 
 static void sift_down(candidate *heap, size_t count, size_t at) {
     const candidate moving = heap[at];
@@ -182,9 +181,8 @@ mt_status mt_sampler_sample(mt_sampler *s, const float *logits, size_t count, in
     const double largest = logits[best], scale = 1.0 / o->temperature;
     for (size_t i = 0; i < count; i++) {
         if (!(logits[i] > -INFINITY)) continue;
-        const double weight =
-            isinf(largest) ? logits[i] == largest : sampler_exp((logits[i] - largest) * scale);
-        if (weight > 0) s->candidates[kept++] = (candidate){weight, (int32_t)i};
+        const double weight = isinf(largest) ? logits[i] == largest : sampler_exp((logits[i] - largest) * scale);
+        if (weight > 0) s->candidates[kept++] = (candidate){weight, logits[i], (int32_t)i};
     }
     const candidate *c = cut(o, s->candidates, &kept);
     double total = 0, sum = 0;

@@ -160,8 +160,18 @@ mt_status model_weight(const mt_model *m, mt_graph *g, const char *name, bool op
     return mt_graph_tensor(g, MT_WEIGHT, name, t->format->name, rank, extent, out, error);
 }
 
+static mt_status check_cache(const char *type, mt_error *error) {
+    const tile_format *f = type ? tile_format_find(type) : NULL;
+    if (!type || (f && !tile_format_is_block(f) && f->scalar.kind == TILE_FLOAT)) return MT_OK;
+    return error_set(error, MT_E_ARGUMENT, NULL,
+                     "a key-value cache of '%.64s': its elements are f32, f16, bf16, e4m3, e5m2 or other floats%s",
+                     type, f && tile_format_is_block(f) ? "; a format of blocks cannot be written" : "");
+}
+
 mt_status mt_model_graph(const mt_model *m, const mt_step *step, mt_graph **out, mt_error *error) {
     *out = NULL;
+    mt_status status = check_cache(step->cache, error);
+    if (status != MT_OK) return status;
     if (step->rows < 1 || step->rows > 65536)
         return error_set(error, MT_E_ARGUMENT, NULL, "a step takes 1 to 65536 rows, not %d", step->rows);
     if (step->context < step->rows)
@@ -170,7 +180,7 @@ mt_status mt_model_graph(const mt_model *m, const mt_step *step, mt_graph **out,
     if (step->sampling && step->rows != 1)
         return error_set(error, MT_E_ARGUMENT, NULL, "a step that samples takes one row, not %d", step->rows);
     mt_graph *g;
-    mt_status status = mt_graph_create(&g, error);
+    status = mt_graph_create(&g, error);
     if (status != MT_OK) return status;
     status = m->architecture->graph(m, step, g, error);
     if (status == MT_OK)
