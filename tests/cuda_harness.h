@@ -110,6 +110,24 @@ static inline void lay_weight(const test_tensor *from, role_layout layout, test_
         }
 }
 
+/* A tensor of rank 2 or 3 whose rows begin at multiples of 16 bytes, as those of MAPPED operands do. What is between is
+ * no number. */
+static inline void lay_mapped(const test_tensor *from, test_tensor *to) {
+    const int rank = from->param->rank;
+    const int64_t columns = from->view.extent[rank - 1], middle = rank == 3 ? from->view.extent[1] : 1;
+    *to = *from;
+    to->view.stride[rank - 2] = (int64_t)align_up((uint64_t)columns, 8) + 8;
+    if (rank == 3) to->view.stride[0] = middle * to->view.stride[1] + 8;
+    tensor_map(to, (size_t)(from->view.extent[0] * to->view.stride[0] * 2));
+    memset(to->memory, 0xff, to->size);
+    for (int64_t r = 0; r < from->view.extent[0]; r++)
+        for (int64_t i = 0; i < middle; i++) {
+            const int64_t at = r * from->view.stride[0] + (rank == 3 ? i * from->view.stride[1] : 0),
+                          put = r * to->view.stride[0] + (rank == 3 ? i * to->view.stride[1] : 0);
+            memcpy((char *)to->view.data + put * 2, (const char *)from->view.data + at * 2, (size_t)columns * 2);
+        }
+}
+
 /* ---- running ---- */
 
 /* The grid of a case, and a step more where live values decide: instructions, in `memory`. */
@@ -180,21 +198,25 @@ static inline bool run_cuda(const cuda_case *k, const test_tensor *tensors, int 
         const tile_format *f = t->param->type;
         laid[i] = *t;
         layouts[i] = k->op.layout[i];
+        if (layouts[i] == ROLE_MAPPED) lay_mapped(t, &laid[i]);
+        if (layouts[i] == ROLE_MAPPED) layouts[i] = ROLE_ROWS;
         if (layouts[i] != ROLE_ROWS) lay_weight(t, layouts[i], &laid[i]);
         described[i].role = t->param->kind == TILE_IN ? MT_INPUT : MT_STATE;
         operands[i] = (program_operand){.tensor = (uint32_t)i, .rank = (uint8_t)t->param->rank};
         memcpy(operands[i].extent, t->view.extent, sizeof operands[i].extent);
-        memcpy(operands[i].stride, t->view.stride, sizeof operands[i].stride);
+        memcpy(operands[i].stride, laid[i].view.stride, sizeof operands[i].stride);
         memset(operands[i].live, 0xff, sizeof operands[i].live);
         seen[i] = (program_view){.block = f->block, .bits = f->bits};
         s->tensors[i].name = t->param->name;
         status = sim_memory_bind(&s->tensors[i], laid[i].view.data, laid[i].size - BEFORE, t->param->kind != TILE_IN,
                                  &error);
     }
+    size_t ops_count = 0;
+    while (ops_count < CUDA_CHUNK && k->chunk->ops[ops_count]) ops_count++;
     const mt_program program = {.header = &header,
                                 .strings = strings,
                                 .ops = ops,
-                                .ops_count = CUDA_CHUNK,
+                                .ops_count = ops_count,
                                 .tensors = described,
                                 .tensors_count = (size_t)count,
                                 .operands = operands,
@@ -225,7 +247,7 @@ static inline bool run_cuda(const cuda_case *k, const test_tensor *tensors, int 
     if (status == MT_OK) status = sim_session_launch(s, 1, NULL, NULL, &done, &error);
     if (status != MT_OK) snprintf(what, size, "%.*s", (int)size - 1, error.message);
     for (int i = 0; i < count; i++)
-        if (layouts[i] != ROLE_ROWS) tensors_free(&laid[i], 1);
+        if (laid[i].base != tensors[i].base) tensors_free(&laid[i], 1);
     machine_sim.session_destroy(&s->base);
     return status == MT_OK;
 }

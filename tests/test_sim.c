@@ -15,16 +15,10 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "device_ops.h"
 #include "machine/sim/sim.h"
 #include "monotile/llm.h"
 #include "temporary.h"
-
-#define OK(call)                                                                                                       \
-    do {                                                                                                               \
-        mt_error error = {0};                                                                                          \
-        const mt_status status_ = (call);                                                                              \
-        if (status_ != MT_OK) fail_msg("%s: %s: %s", mt_status_name(status_), error.where, error.message);             \
-    } while (0)
 
 static char folder[TEMPORARY_BYTES];
 
@@ -41,214 +35,6 @@ static bool no_compiler(void) {
     if (!system("${CXX:-c++} --version > /dev/null 2>&1")) return false;
     print_message("skipped: there is no C++ compiler to run device code with\n");
     return true;
-}
-
-/* ---- graphs of ops ---- */
-
-/* A node: "program; constants; tensors". Tensors are "name type extents", outputs begin with '>', weights with '*'.
- * Extents are numbers or letters; W stands for a weight's type. */
-static const char *const ops[] = {
-    "linear; BM=4 BN=16; x f32 M K, *w W N K, >y f32 M N",
-    "linear_add; BM=4 BN=16; x f32 M K, *w W N K, r f32 M N, >y f32 M N",
-    "linear_bias; BM=4 BN=16; x f32 M K, *w W N K, b f32 N, >y f32 M N",
-    "linear_bias_relu; BM=4 BN=16; x f32 M K, *w W N K, b f32 N, >y f32 M N",
-    "norm_linear; BM=4 BN=16; x f32 M K, g f32 K, *w W N K, >y f32 M N",
-    "norm_linear_bias; BM=4 BN=16; x f32 M K, g f32 K, *w W N K, b f32 N, >y f32 M N",
-    "norm_swiglu; BM=4 BN=16; x f32 M K, g f32 K, *gate W N K, *up W N K, >y f32 M N",
-    "norm_linear_rope; BM=4; x f32 M K, g f32 K, *w W Q K, angles f32 M R 2, >y f32 M H D",
-    "norm_linear_append; BM=4; x f32 M K, g f32 K, *w W Q K, >cache f16 S H D",
-    "norm_linear_rope_append; BM=4; x f32 M K, g f32 K, *w W Q K, angles f32 M R 2, >cache f16 S H D",
-    "norm_linear_norm_rope; BM=4; x f32 M K, g f32 K, *w W Q K, hg f32 D, angles f32 M R 2, >y f32 M H D",
-    "norm_linear_norm_rope_append; BM=4; x f32 M K, g f32 K, *w W Q K, hg f32 D, angles f32 M R 2, >cache f16 S H D",
-    "matmul; BM=4 BN=16 BK=64; x f32 M K, *w V K N, >y f32 M N",
-    "embed; ROWS=4; ids i32 M, *w W N K, >y f32 M K",
-    "rmsnorm; ROWS=4; x f32 M K, g f32 K, >y f32 M K",
-    "head_norm; ROWS=4; x f32 M H D, g f32 D, >y f32 M H D",
-    "rope; ROWS=4; x f32 M H D, angles f32 M R 2, >y f32 M H D",
-    "rope_half; ROWS=4; x f32 M H D, angles f32 M R 2, >y f32 M H D",
-    "rope_table; ROWS=4; freq f32 R, >angles f32 M R 2",
-    "append; ROWS=4; x f32 M H D, >cache f16 S H D",
-    "add; ROWS=4; a f32 M N, b f32 M N, >y f32 M N",
-    "bias; ROWS=4; x f32 M N, b f32 N, >y f32 M N",
-    "relu; ROWS=4; x f32 M N, >y f32 M N",
-    "silu_mul; ROWS=4; a f32 M N, b f32 M N, >y f32 M N",
-    "last_row; ; x f32 M N, >y f32 1 N",
-    "attention; BM=4 BS=16; q f32 M A D, kc f16 S H D, vc f16 S H D, >y f32 M A D",
-    ("attention_part; BS=64; q f32 M A D, kc f16 S H D, vc f16 S H D, >acc f32 M C A D, >most f32 M C A, "
-     ">total f32 M C A"),
-    "attention_merge; BS=64; acc f32 M C A D, most f32 M C A, total f32 M C A, >y f32 M A D",
-    ("merge_linear_add; BS=64 BN=16; acc f32 M C A D, most f32 M C A, total f32 M C A, *w W N B, r f32 M N, "
-     ">y f32 M N"),
-    "sample_most; ; x f32 1 N, >most f32 1, >place i32 1",
-};
-
-typedef struct variant {
-    const char *weight;
-    int64_t m, n, k, h, d;
-} variant;
-enum { S_EXTENT = 70, POSITION = 33, TENSORS = 4096 };
-
-static int64_t extent(const variant *v, const char *word) {
-    switch (*word) {
-    case 'M':
-        return v->m;
-    case 'N':
-        return v->n;
-    case 'K':
-        return v->k;
-    case 'H':
-        return v->h;
-    case 'A':
-        return v->h * 2;
-    case 'B':
-        return v->h * 2 * v->d;
-    case 'D':
-        return v->d;
-    case 'R':
-        return v->d / 2;
-    case 'Q':
-        return v->h * v->d;
-    case 'S':
-        return S_EXTENT;
-    case 'C':
-        return 2;
-    default:
-        return strtoll(word, NULL, 10);
-    }
-}
-
-typedef struct bound {
-    char name[64];
-    const char *type;
-    mt_role role;
-    size_t count, bytes;
-    void *data;   /* of inputs and weights */
-    void *result; /* of outputs: the first machine's */
-} bound;
-
-static bound tensors[TENSORS];
-static int tensor_count;
-static uint32_t random_state = 1;
-
-static float random_float(void) {
-    random_state = random_state * 1664525u + 1013904223u;
-    return (float)(random_state >> 8) / (1 << 23) - 1;
-}
-static uint16_t half_of(float x) { /* a normal one */
-    uint32_t bits;
-    memcpy(&bits, &x, 4);
-    return (uint16_t)((bits >> 16 & 0x8000) |
-                      ((bits & 0x7fffffff) < 0x38800000 ? 0 : ((bits & 0x7fffffff) - 0x38000000) >> 13));
-}
-
-static void fill(bound *b, int64_t rows) {
-    uint8_t *bytes = b->data = aligned_alloc(64, align_up(b->bytes + 1, 64));
-    assert_non_null(bytes);
-    for (size_t i = 0; i < b->bytes; i++) bytes[i] = (uint8_t)(random_float() * 128 + 128);
-    for (size_t i = 0; i < b->count; i++)
-        if (!strcmp(b->type, "f32"))
-            ((float *)b->data)[i] = random_float();
-        else if (!strcmp(b->type, "i32"))
-            ((int32_t *)b->data)[i] = (int32_t)((random_float() + 1) * 0.5f * (float)rows);
-        else if (!strcmp(b->type, "f16"))
-            ((uint16_t *)b->data)[i] = half_of(random_float());
-        else if (!strcmp(b->type, "bf16")) {
-            const float x = random_float();
-            memcpy((uint16_t *)b->data + i, (const char *)&x + 2, 2);
-        }
-    const size_t block = !strcmp(b->type, "q8_0") ? 34 : !strcmp(b->type, "q4_1") ? 20 : 0;
-    for (size_t at = 0; block && at < b->bytes; at += block) {
-        const uint16_t d = half_of(0.01f + 0.01f * random_float()), m = half_of(-0.1f + 0.05f * random_float());
-        memcpy(bytes + at, &d, 2);
-        if (block == 20) memcpy(bytes + at + 2, &m, 2);
-    }
-}
-
-/* Adds a node and its tensors. */
-static void add_node(mt_graph *g, const char *spec, const variant *v, mt_live pos) {
-    mt_operand operands[32];
-    static char words[TENSORS][64];
-    static int used;
-    int count = 0;
-    char line[400], *save, *save2;
-    snprintf(line, sizeof line, "%s", spec);
-    char *program = strtok_r(line, ";", &save), *constants = strtok_r(NULL, ";", &save),
-         *list = strtok_r(NULL, ";", &save);
-    for (char *c = strtok_r(constants, " ", &save2); c; c = strtok_r(NULL, " ", &save2)) {
-        char *equals = strchr(c, '=');
-        snprintf(words[used], sizeof words[0], "%.*s", (int)(equals - c), c);
-        operands[count++] = MT_OPERAND_INTEGER(words[used++], strtoll(equals + 1, NULL, 10));
-    }
-    const bool product = strchr(list, '*') && strncmp(program, "embed", 5);
-    if (product) operands[count++] = MT_OPERAND_TYPE("P", "bf16");
-    if (strstr(program, "norm"))
-        operands[count++] = ((mt_operand){.name = "eps", .kind = MT_IS_FLOAT, .number = 1e-5f});
-    if (!strcmp(program, "attention") || !strcmp(program, "attention_part"))
-        operands[count++] = ((mt_operand){.name = "scale", .kind = MT_IS_FLOAT, .number = 0.2f});
-    if (strstr(program, "append") || strstr(program, "attention") || strstr(program, "merge") ||
-        !strcmp(program, "rope_table"))
-        operands[count++] = MT_OPERAND_LIVE("pos", pos);
-    for (char *t = strtok_r(list, ",", &save); t; t = strtok_r(NULL, ",", &save)) {
-        bound *b = &tensors[tensor_count];
-        char *name = strtok_r(t, " ", &save2), *type = strtok_r(NULL, " ", &save2);
-        int64_t extents[5];
-        int rank = 0;
-        for (char *e; (e = strtok_r(NULL, " ", &save2));) extents[rank++] = extent(v, e);
-        b->role = *name == '>' ? MT_OUTPUT : *name == '*' ? MT_WEIGHT : MT_INPUT;
-        name += b->role != MT_INPUT;
-        b->type = !strcmp(type, "W")     ? v->weight
-                  : !strcmp(type, "V")   ? (v->weight[0] == 'q' ? "f32" : v->weight)
-                  : !strcmp(type, "f16") ? "f16"
-                  : !strcmp(type, "i32") ? "i32"
-                                         : "f32";
-        snprintf(b->name, sizeof b->name, "t%d", tensor_count);
-        if (extents[rank - 1] % tile_format_find(b->type)->block) b->type = "f32";
-        const tile_format *f = tile_format_find(b->type);
-        b->count = 1;
-        for (int d = 0; d < rank; d++) b->count *= (size_t)extents[d];
-        b->bytes = b->count / (size_t)f->block * (size_t)f->bits / 8;
-        mt_tensor tensor;
-        OK(mt_graph_tensor(g, b->role, b->name, b->type, rank, extents, &tensor, &error));
-        snprintf(words[used], sizeof words[0], "%s", name);
-        operands[count++] = MT_OPERAND(words[used++], tensor);
-        if (b->role != MT_OUTPUT) fill(b, v->n);
-        tensor_count++;
-    }
-    mt_error error = {0};
-    const mt_status status = mt_graph_node(g, NULL, program, program, operands, (size_t)count, NULL, &error);
-    if (status != MT_OK) fail_msg("%s: %s: %s", program, error.where, error.message);
-}
-
-static void forget_tensors(void) {
-    for (int i = 0; i < tensor_count; i++) {
-        free(tensors[i].data);
-        free(tensors[i].result);
-    }
-    memset(tensors, 0, sizeof tensors);
-    tensor_count = 0;
-}
-
-static void bind_all(mt_session *s) {
-    for (int i = 0; i < tensor_count; i++) {
-        const bound *b = &tensors[i];
-        if (b->role == MT_WEIGHT)
-            OK(mt_session_bind_weight(s, b->name, b->data, b->bytes, &error));
-        else if (b->role == MT_INPUT)
-            OK(mt_session_bind(s, b->name, b->data, b->bytes, &error));
-        else {
-            void *memory;
-            OK(mt_session_memory(s, b->name, &memory, NULL, &error));
-            memset(memory, 0xff, b->bytes);
-        }
-    }
-    mt_error ignored;
-    (void)mt_session_live(s, "pos", POSITION, &ignored); /* not every graph has it */
-}
-
-static double value_of(const bound *b, const void *data, size_t i) {
-    if (!strcmp(b->type, "f16")) return sim_chip_calls.half[((const uint16_t *)data)[i]];
-    if (!strcmp(b->type, "i32")) return ((const int32_t *)data)[i];
-    return (double)((const float *)data)[i];
 }
 
 /* Compares with the results that are kept; keeps them when there are none. Tolerance 0: the same bits. */
@@ -342,21 +128,23 @@ static void check_ops(const variant *variants, size_t count, int processors) {
 /* Tiles are 4 rows, 16 columns, 1024 (BK's default) along K; blocks of attention 16 positions. */
 static void test_ops_dense(void **state) {
     (void)state;
-    static const variant variants[] = {
-        {"bf16", 1, 1, 1, 1, 2}, {"f16", 3, 15, 63, 1, 24}, {"bf16", 4, 16, 64, 2, 32}, {"f16", 5, 17, 65, 2, 18}};
+    static const variant variants[] = {VARIANT("bf16", 1, 1, 1, 1, 2), VARIANT("f16", 3, 15, 63, 1, 24),
+                                       VARIANT("bf16", 4, 16, 64, 2, 32), VARIANT("f16", 5, 17, 65, 2, 18),
+                                       VARIANT("bf16", 2, 9, 96, 1, 8)};
     if (no_compiler()) skip();
     check_ops(variants, COUNT_OF(variants), 4);
 }
 static void test_ops_blocks(void **state) {
     (void)state;
-    static const variant variants[] = {{"q8_0", 1, 17, 32, 1, 16}, {"q4_1", 5, 15, 96, 1, 8}, {"f32", 3, 9, 33, 1, 6}};
+    static const variant variants[] = {VARIANT("q8_0", 1, 17, 32, 1, 16), VARIANT("q4_1", 5, 15, 96, 1, 8),
+                                       VARIANT("f32", 3, 9, 33, 1, 6)};
     if (no_compiler()) skip();
     check_ops(variants, COUNT_OF(variants), 3);
 }
 /* More columns than BK, and more pages than the ring has. */
 static void test_ops_long(void **state) {
     (void)state;
-    static const variant variants[] = {{"bf16", 1, 33, 1025, 2, 16}, {"q8_0", 4, 40, 2112, 1, 16}};
+    static const variant variants[] = {VARIANT("bf16", 1, 33, 1025, 2, 16), VARIANT("q8_0", 4, 40, 2112, 1, 16)};
     if (no_compiler()) skip();
     check_ops(variants, COUNT_OF(variants), 2);
 }
