@@ -26,12 +26,22 @@ typedef struct cuda_block {
     struct cuda_block *next;
 } cuda_block;
 
+/* Two pinned buffers that weights go through, made when the first one comes: pinning memory takes as long as filling
+ * it.
+ */
+typedef struct cuda_staging {
+    void *memory[2];
+    cuda_event copied[2]; /* the copy from it is done */
+    size_t bytes;         /* of each */
+} cuda_staging;
+
 typedef struct cuda_machine {
     mt_machine base;
     cuda_device device;
     pthread_mutex_t turn; /* one run, or one change of the lists below, at a time */
     cuda_weight *weights;
     cuda_block *blocks;
+    cuda_staging staging;
 } cuda_machine;
 
 enum { CUDA_LOOP_RUNS = 4096 }; /* of one launch, at most */
@@ -66,7 +76,7 @@ typedef struct cuda_session {
     cuda_stream stream;
     cuda_address tables; /* instructions, order, processors, operands, lives, counters, next, finished: one block */
     cuda_address slots;
-    size_t counters_at, counters_bytes, lives_at, operands_at;
+    size_t counters_at, counters_bytes, lives_at, operands_at, maps_at;
     cuda_failure *failure; /* pinned and mapped */
     cuda_done *done;       /* behind it */
     cuda_run launch;
@@ -86,6 +96,9 @@ typedef struct cuda_session {
 mt_status cuda_weight_get(cuda_machine *m, const program_tensor *t, const tile_format *format, const char *name,
                           role_layout layout, const void *host, cuda_stream stream, cuda_weight **out, mt_error *error);
 void cuda_weight_release(cuda_machine *m, cuda_weight *w);
+void cuda_staging_free(cuda_staging *s);
+/* cuda_map.c: the maps of a program's operands, from the addresses in their table. */
+mt_status cuda_maps_make(const cuda_session *s, const cuda_tensor *operands, cuda_tensor_map *out, mt_error *error);
 /* cuda_load.c: compiles the program's ops and makes the session's tables. */
 mt_status cuda_session_load(cuda_session *s, mt_error *error);
 void cuda_session_unload(cuda_session *s);

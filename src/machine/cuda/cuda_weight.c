@@ -4,7 +4,7 @@
 
 #include "machine/cuda/cuda.h"
 
-enum { PIECE = 32 << 20 };
+enum { PIECE = 8 << 20 };
 
 static mt_status copy(const char *name, cuda_address to, const void *from, size_t bytes, cuda_stream stream,
                       mt_error *error) {
@@ -12,47 +12,63 @@ static mt_status copy(const char *name, cuda_address to, const void *from, size_
                       "cannot copy a weight to the device");
 }
 
-static mt_status upload(const tile_format *f, int64_t rows, int64_t columns, role_layout layout, const char *name,
-                        const void *host, size_t bytes, cuda_address device, cuda_stream stream, mt_error *error) {
-    void *pinned[2] = {NULL, NULL};
-    cuda_event copied[2] = {NULL, NULL};
+void cuda_staging_free(cuda_staging *s) {
+    for (int i = 0; i < 2; i++) {
+        if (s->copied[i]) cuda_api.cuEventDestroy_v2(s->copied[i]);
+        if (s->memory[i]) cuda_api.cuMemFreeHost(s->memory[i]);
+    }
+    *s = (cuda_staging){0};
+}
+
+/* Makes room for pieces of so many bytes. */
+static mt_status stage(cuda_staging *s, size_t bytes, const char *name, mt_error *error) {
+    if (bytes <= s->bytes) return MT_OK;
+    cuda_staging_free(s);
+    mt_status status = MT_OK;
+    for (int i = 0; i < 2 && status == MT_OK; i++) {
+        status = cuda_check(cuda_api.cuMemHostAlloc(&s->memory[i], bytes, CUDA_HOST_PORTABLE), name, error,
+                            "no pinned memory for %zu bytes", bytes);
+        if (status == MT_OK)
+            status = cuda_check(cuda_api.cuEventCreate(&s->copied[i], CUDA_EVENT_NO_TIMING), name, error,
+                                "cannot make an event");
+    }
+    if (status == MT_OK)
+        s->bytes = bytes;
+    else
+        cuda_staging_free(s);
+    return status;
+}
+
+static mt_status upload(cuda_staging *staging, const tile_format *f, int64_t rows, int64_t columns, role_layout layout,
+                        const char *name, const void *host, size_t bytes, cuda_address device, cuda_stream stream,
+                        mt_error *error) {
     const int64_t eight = layout == ROLE_ROWS ? 0 : role_layout_bytes(layout, f, 8, columns),
                   padded = (rows + 7) / 8 * 8;
     const size_t piece = layout == ROLE_ROWS || eight < PIECE ? PIECE : (size_t)eight;
-    mt_status status = MT_OK;
-    for (int i = 0; i < 2 && status == MT_OK; i++) {
-        status = cuda_check(cuda_api.cuMemHostAlloc(&pinned[i], piece, CUDA_HOST_PORTABLE), name, error,
-                            "no pinned memory for %zu bytes", piece);
-        if (status == MT_OK)
-            status = cuda_check(cuda_api.cuEventCreate(&copied[i], CUDA_EVENT_NO_TIMING), name, error,
-                                "cannot make an event");
-    }
+    mt_status status = stage(staging, piece, name, error);
     const int64_t step = layout == ROLE_ROWS ? 0 : (int64_t)(piece / (size_t)eight) * 8;
     size_t done = 0;
     for (int64_t row = 0, turn = 0; status == MT_OK && (layout == ROLE_ROWS ? done < bytes : row < padded); turn ^= 1) {
-        status = cuda_check(cuda_api.cuEventSynchronize(copied[turn]), name, error, "cannot wait for a copy");
+        status = cuda_check(cuda_api.cuEventSynchronize(staging->copied[turn]), name, error, "cannot wait for a copy");
         if (status != MT_OK) break;
         size_t now;
         if (layout == ROLE_ROWS) {
             now = bytes - done < piece ? bytes - done : piece;
-            memcpy(pinned[turn], (const uint8_t *)host + done, now);
+            memcpy(staging->memory[turn], (const uint8_t *)host + done, now);
         } else {
             const int64_t last = min_i64(row + step, padded);
-            device_weight_lay(layout, f, rows, columns, row, last, host, pinned[turn]);
+            device_weight_lay(layout, f, rows, columns, row, last, host, staging->memory[turn]);
             now = (size_t)((last - row) / 8 * eight);
             row = last;
         }
-        status = copy(name, device + done, pinned[turn], now, stream, error);
+        status = copy(name, device + done, staging->memory[turn], now, stream, error);
         if (status == MT_OK)
-            status = cuda_check(cuda_api.cuEventRecord(copied[turn], stream), name, error, "cannot record an event");
+            status = cuda_check(cuda_api.cuEventRecord(staging->copied[turn], stream), name, error,
+                                "cannot record an event");
         done += now;
     }
     if (status == MT_OK)
         status = cuda_check(cuda_api.cuStreamSynchronize(stream), name, error, "cannot copy a weight to the device");
-    for (int i = 0; i < 2; i++) {
-        if (copied[i]) cuda_api.cuEventDestroy_v2(copied[i]);
-        if (pinned[i]) cuda_api.cuMemFreeHost(pinned[i]);
-    }
     return status;
 }
 
@@ -71,7 +87,8 @@ mt_status cuda_weight_get(cuda_machine *m, const program_tensor *t, const tile_f
     const int64_t rows = t->extent[0], columns = t->rank == 2 ? t->extent[1] : 1;
     mt_status status = cuda_memory_new(&w->device, device_bytes(t, format, layout), name, m->device.where, error);
     if (status == MT_OK)
-        status = upload(format, rows, columns, layout, name, host, (size_t)t->bytes, w->device, stream, error);
+        status =
+            upload(&m->staging, format, rows, columns, layout, name, host, (size_t)t->bytes, w->device, stream, error);
     if (status != MT_OK) {
         cuda_memory_free(w->device);
         free(w);
