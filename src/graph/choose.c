@@ -6,46 +6,123 @@
  * its flops over its rate, plus a fixed cost for starting it (graph_costs, one row for each kind of machine).
  * Instruction 0 stands for all. Ties go to the earlier combination.
  *
+ * A machine with tensor cores that want many rows (GPUs) has two sets of rates: one for products that the lowering
+ * makes wide (tile/role.h) there, with these tile sizes and these operands; one for all else, and then larger tiles
+ * than its code is made for are taken only when nothing else fits. GPUs differ: by their architecture, which says, too,
+ * which tiles have room in their shared memory.
+ *
  * Neighbours that read the same first operand and do not wait for each other (the projections of one input) run at the
  * same time: each has a part of the processors, as large as its part of their weights.
  *
  * Requires: operands of every node. Ensures: every tunable constant of every node is fixed. */
 #include "graph/graph_internal.h"
+#include "tile/role.h"
 
 enum { MOST_COMBINATIONS = 256 };
 
 static const graph_costs costs[] = {
-    {"cpu", 12e9, 60e9, 0.4e-6, 0, false},
-    {"cuda", 34e9, 1e12, 1.5e-6, 16,
-     true}, /* an H200's SM: 4.5 TB/s and 750 TFLOP/s over 132, of which mma.sync with few rows reaches a part */
+    {.machine = "cpu",
+     .bytes_per_second = 12e9,
+     .flops_per_second = 60e9,
+     .start_seconds = 0.4e-6,
+     .most_dot_rows = 64,
+     .most_dot_columns = 128},
+#define MMA_COSTS                                                                                                      \
+    .bytes_per_second = 34e9, .flops_per_second = 1e12, .start_seconds = 1.5e-6, .most_dot_rows = 16,                  \
+    .most_dot_columns = 128, .splits = true
+    /* an H200's SM: 4.5 TB/s and 750 TFLOP/s over 132, of which mma.sync with few rows reaches a part. Wide tiles come
+     * out of the L2 cache, and reach most of the FLOP/s */
+    {.machine = "cuda",
+     .architectures = "90",
+     MMA_COSTS,
+     .wide_bytes_per_second = 50e9,
+     .wide_flops_per_second = 4.8e12},
+    /* GPUs without wgmma: all products are of few rows */
+    {.machine = "cuda", .architectures = "100 101 103 110", .major = 10, .shared_bytes = 232448, MMA_COSTS},
+    {.machine = "cuda", .architectures = "80 87", .major = 8, .shared_bytes = 166912, MMA_COSTS},
+    {.machine = "cuda", .architectures = "120 121", .major = 12, .shared_bytes = 101376, MMA_COSTS},
+    {.machine = "cuda", .architectures = "", .major = 8, .shared_bytes = 101376, MMA_COSTS},
 };
+#undef MMA_COSTS
 
-const graph_costs *graph_costs_of(const char *machine) {
+/* A number of the list, or any, if the list is empty. */
+static bool has_number(const char *list, const char *number, size_t length) {
+    for (const char *at = list; *at; at += strcspn(at, " "), at += *at == ' ')
+        if (strcspn(at, " ") == length && !memcmp(at, number, length)) return true;
+    return !*list;
+}
+
+const graph_costs *graph_costs_of(const char *machine, const char *architecture) {
+    const char *number = architecture && !strncmp(architecture, "sm_", 3) ? architecture + 3 : "90";
+    const size_t digits = strspn(number, "0123456789");
     size_t length = strcspn(machine, ":");
     if (length == 3 && !memcmp(machine, "sim", 3)) machine = "cuda", length = 4; /* it runs the GPU's programs */
     for (size_t i = 0; i < COUNT_OF(costs); i++)
-        if (strlen(costs[i].machine) == length && !memcmp(costs[i].machine, machine, length)) return &costs[i];
+        if (strlen(costs[i].machine) == length && !memcmp(costs[i].machine, machine, length) &&
+            (!costs[i].architectures || has_number(costs[i].architectures, number, digits)))
+            return &costs[i];
     return NULL;
 }
 
-/* The most rows of a dot in an op. */
-static int64_t dot_rows(const tile_node *n) {
+/* The most rows, or columns, of a dot in an op. */
+static int64_t dot_extent(const tile_node *n, int dimension) {
     if (!n) return 0;
-    int64_t rows = n->kind == TILE_DOT ? n->shape.extent[0] : 0;
+    int64_t most = n->kind == TILE_DOT ? n->shape.extent[dimension] : 0;
     for (const tile_node *const *child = (const tile_node *const[]){n->a, n->b, n->c, NULL}; *child; child++)
-        rows = max_i64(rows, dot_rows(*child));
-    for (int i = 0; i < n->count; i++) rows = max_i64(rows, dot_rows(n->list[i]));
-    return rows;
+        most = max_i64(most, dot_extent(*child, dimension));
+    for (int i = 0; i < n->count; i++) most = max_i64(most, dot_extent(n->list[i], dimension));
+    return most;
 }
 
-static int64_t statement_rows(const tile_statement *s) {
-    int64_t rows = 0;
+static int64_t statement_extent(const tile_statement *s, int dimension) {
+    int64_t most = 0;
     for (; s; s = s->next) {
-        rows = max_i64(rows, dot_rows(s->value));
-        rows = max_i64(rows, max_i64(statement_rows(s->body), statement_rows(s->otherwise)));
+        most = max_i64(most, dot_extent(s->value, dimension));
+        most = max_i64(most, statement_extent(s->body, dimension));
+        most = max_i64(most, statement_extent(s->otherwise, dimension));
     }
-    return rows;
+    return most;
 }
+
+/* ---- wide products ---- */
+
+/* The operand is a tensor, or a part of one, that the copy engine can read in pieces. */
+static bool is_mapped(const graph_view *v) {
+    bool good = v->rank >= 2 && v->rank <= 3 && v->offset % 8 == 0 && v->stride[v->rank - 1] == 1;
+    for (int d = 0; d < v->rank - 1; d++) good = good && v->stride[d] % 8 == 0;
+    return good;
+}
+
+/* At least half of every tile that is stored lies in its tensor, in each dimension. */
+static bool tiles_are_filled(const mt_graph *g, const graph_node *n, const tile_statement *s) {
+    for (; s; s = s->next) {
+        for (int d = 0; s->kind == TILE_STORE && d < s->access->rank; d++)
+            if (s->access->item[d].size >= 2 * g->views[n->operand[s->access->param]].extent[d] &&
+                s->access->item[d].size > 1)
+                return false;
+        if (!tiles_are_filled(g, n, s->body) || !tiles_are_filled(g, n, s->otherwise)) return false;
+    }
+    return true;
+}
+
+/* An op of the node's is wide with the operands that the node has: enough rows to fill half a tile, weights that can be
+ * re-laid. */
+static bool is_wide(const mt_graph *g, const graph_node *n, const tile_op *op, const graph_target *target) {
+    role_wide_needs needs;
+    if (!target->costs->wide_flops_per_second || statement_extent(op->body, 0) < 64 ||
+        !tiles_are_filled(g, n, op->body) || !role_has_wide(op, &needs))
+        return false;
+    bool wide = true;
+    for (int p = 0; p < n->param_count && wide; p++) {
+        if (needs.mapped[p]) wide = is_mapped(&g->views[n->operand[p]]);
+        if (needs.weight[p])
+            wide = wide && g->tensors[g->views[n->operand[p]].tensor].role == MT_WEIGHT &&
+                   graph_view_is_whole(g, &g->views[n->operand[p]]);
+    }
+    return wide;
+}
+
+/* ---- nodes ---- */
 
 typedef struct chooser {
     mt_graph *g;
@@ -56,6 +133,7 @@ typedef struct chooser {
     struct answer {
         graph_constant constants[TILE_CONSTANTS];
         int count;
+        bool wide;
     } * answers;
     size_t answer_count, answer_capacity;
 } chooser;
@@ -108,13 +186,15 @@ static int processors_of(const mt_graph *g, size_t n, const graph_target *target
     return share < 1 ? 1 : share;
 }
 
-static double estimate(const tile_instance *i, int64_t count, const graph_target *target, int processors) {
+static double estimate(const tile_instance *i, int64_t count, const graph_target *target, int processors, bool wide) {
     const graph_costs *c = target->costs;
+    const double bytes_per_second = wide ? c->wide_bytes_per_second : c->bytes_per_second,
+                 flops_per_second = wide ? c->wide_flops_per_second : c->flops_per_second;
     tile_summary s;
     const int64_t first[TILE_AXES] = {0};
     tile_summarise(i, first, &s);
-    const double bytes = (double)(s.bytes_read + s.bytes_written) / c->bytes_per_second,
-                 flops = (double)s.flops / c->flops_per_second;
+    const double bytes = (double)(s.bytes_read + s.bytes_written) / bytes_per_second,
+                 flops = (double)s.flops / flops_per_second;
     return (double)ceil_div(count, processors) * ((bytes > flops ? bytes : flops) + c->start_seconds);
 }
 
@@ -155,25 +235,37 @@ static mt_status choose_node(chooser *c, const graph_node *n, int processors, st
     }
     double least = -1;
     best->count = 0;
-    if (!free_count) return status;
+    best->wide = false;
+    if (!free_count) {
+        const tile_op *op;
+        mt_error ignored;
+        best->wide = graph_bind_node(g, n, NULL, 0, &op, &ignored) == MT_OK && is_wide(g, n, op, c->target);
+        return status;
+    }
     int at[TILE_CONSTANTS] = {0};
     for (int tried = 0; tried < MOST_COMBINATIONS && status == MT_OK; tried++) {
         for (int f = 0; f < free_count; f++) free_constants[f].value = choices[f][at[f]], free_constants[f].type = NULL;
         const tile_op *op;
         mt_error ignored;
-        const int64_t most_rows = c->target->costs->most_dot_rows;
+        const graph_costs *costs_of = c->target->costs;
         if (graph_bind_node(g, n, free_constants, (size_t)free_count, &op, &ignored) ==
-                MT_OK /* a choice may not fit a shape */
-            && (!most_rows || statement_rows(op->body) <= most_rows)) {
+            MT_OK) { /* a choice may not fit a shape */
+            const bool wide = is_wide(g, n, op, c->target),
+                       slow = !wide && (statement_extent(op->body, 0) > costs_of->most_dot_rows ||
+                                        statement_extent(op->body, 1) > costs_of->most_dot_columns);
             tile_instance instance;
             int64_t grid[TILE_AXES];
             graph_node_instance(g, n, op, &instance);
             const int64_t count =
                 tile_instance_check(&instance, &ignored) == MT_OK ? tile_instance_grid(&instance, grid) : -1;
-            const double seconds = count < 0 ? -1 : estimate(&instance, count, c->target, processors);
+            double seconds = count < 0 ? -1 : estimate(&instance, count, c->target, processors, wide);
+            if (slow) seconds *= 1e6;
+            const role_chip chip = role_chip_of(costs_of->major, costs_of->shared_bytes);
+            if (costs_of->shared_bytes && !role_fits(op, &chip)) seconds *= 1e9;
             if (count >= 0 && (least < 0 || seconds < least)) {
                 least = seconds;
                 best->count = free_count;
+                best->wide = wide;
                 for (int f = 0; f < free_count; f++)
                     best->constants[f] =
                         (graph_constant){.name = free_constants[f].name, .value = free_constants[f].value};
@@ -187,6 +279,25 @@ static mt_status choose_node(chooser *c, const graph_node *n, int processors, st
         status =
             error_set(c->error, MT_E_ARGUMENT, n->name, "none of the tile sizes of '%s' fits its operands", n->program);
     return status;
+}
+
+bool graph_is_wide(mt_graph *g, const graph_node *n, const graph_target *target) {
+    if (!target || !target->costs->wide_flops_per_second) return false;
+    text key = {0};
+    node_key(g, n, &key);
+    if (key.failed) return false;
+    const char *kept = arena_string(g->memory, key.data, key.length);
+    const size_t length = key.length;
+    text_free(&key);
+    int64_t known = map_get(&g->wide, kept, length);
+    if (known < 0) {
+        struct answer *a = ARENA_NEW(g->memory, struct answer);
+        mt_error ignored;
+        chooser c = {.g = g, .target = target, .error = &ignored};
+        known = choose_node(&c, n, target->processors, a) == MT_OK && a->wide;
+        map_put(g->memory, &g->wide, kept, length, known);
+    }
+    return known;
 }
 
 static void run(void *context) {

@@ -12,6 +12,8 @@
  *   - a producer writes nothing but intermediates;
  *   - nothing behind a producer, up to the last node itself, writes what the producer reads, since the reads move down
  *     to the last node;
+ *   - products that are wide on the target (tile/role.h) still are: they read their left operand from memory as it is,
+ *     so that a norm, for one, stays a node of its own there;
  *   - the constants that the builder fixed on any matched node exist in the fused program, and its operands fit it.
  *
  * Work. An index answers who writes and who reads a tensor, so that a match costs what its rule is long, and the pass
@@ -40,6 +42,7 @@ typedef struct use {
 
 typedef struct fuser {
     mt_graph *g;
+    const graph_target *target;
     rule *rules;
     size_t rule_count, rule_capacity;
     /* The index of a round. A node's writes do not change when it is fused: only reads do. */
@@ -306,6 +309,10 @@ static bool try_rule(fuser *f, const rule *r, size_t node) {
         if (!m.bound[p]) return false;
     graph_node fused;
     if (!make_fused(f->g, &m, &fused)) return false;
+    bool wide = false;
+    for (int s = 0; s < r->step_count && f->target; s++)
+        wide = wide || graph_is_wide(f->g, &f->g->nodes[m.node[s]], f->target);
+    if (wide && !graph_is_wide(f->g, &fused, f->target)) return false;
     count_reads(f, &f->g->nodes[node], -1);
     f->g->nodes[node] = fused;
     count_reads(f, &fused, 1);
@@ -346,8 +353,8 @@ static void run(void *context) {
     }
 }
 
-mt_status graph_fuse(mt_graph *g, mt_error *error) {
-    fuser f = {.g = g, .error = error, .status = MT_OK};
+mt_status graph_fuse(mt_graph *g, const graph_target *target, mt_error *error) {
+    fuser f = {.g = g, .target = target, .error = error, .status = MT_OK};
     if (!arena_protect(g->memory, run, &f)) return error_set(error, MT_E_MEMORY, NULL, "no memory to fuse the graph");
     return f.status;
 }

@@ -83,20 +83,25 @@ struct mt_graph {
     map bound;   /* ops by program and constants: index into ops */
     const tile_op **ops;
     size_t op_count, op_capacity;
+    map wide;         /* what graph_is_wide has found, by node_key */
     size_t fuse_work; /* what graph_fuse looked at, one by one: tests hold it linear in the nodes */
 };
 
 /* What a machine's processor can do, in round numbers: only ratios matter. */
 typedef struct graph_costs {
     const char *machine;
-    double bytes_per_second; /* of one processor, streaming */
-    double flops_per_second; /* of one processor, decoding weights as it goes */
-    double start_seconds;    /* waits, arrivals, prologue of an instruction */
-    int64_t most_dot_rows;   /* more rows in one dot have no fast code there; 0: any number */
+    const char *architectures;               /* of GPUs: their numbers; "": all others. NULL: no GPU */
+    int major, shared_bytes;                 /* of GPUs: see role_chip_of. 0: everything fits that is chosen */
+    double bytes_per_second;                 /* of one processor, streaming */
+    double flops_per_second;                 /* of one processor, decoding weights as it goes */
+    double start_seconds;                    /* waits, arrivals, prologue of an instruction */
+    int64_t most_dot_rows, most_dot_columns; /* larger dots have no fast code there, but for wide ones (tile/role.h): */
+    double wide_bytes_per_second, wide_flops_per_second; /* of one processor; 0: it has none */
     bool splits; /* nodes with too few instructions are split: results then depend on the processors' number */
 } graph_costs;
-/* choose.c: by a machine's name, "cuda:0" or "cuda"; NULL when there is none. */
-const graph_costs *graph_costs_of(const char *machine);
+/* choose.c: by a machine's name, "cuda:0" or "cuda", and a GPU's architecture (NULL: sm_90a); NULL when there is none.
+ */
+const graph_costs *graph_costs_of(const char *machine, const char *architecture);
 
 /* The target of a compilation. */
 typedef struct graph_target {
@@ -116,10 +121,21 @@ void graph_view_box(const mt_graph *g, const graph_view *v, const tile_interval 
 /* True when the view covers its tensor in row-major order, from offset 0. */
 bool graph_view_is_whole(const mt_graph *g, const graph_view *v);
 
-/* fuse.c: requires a checked graph; ensures an equivalent one with fewer nodes. Rewrites by the `equals` rules of the
+/* choose.c: whether the node's products would be wide on the target, with the tile sizes that would be chosen.
+ * Allocates from the graph's arena. */
+bool graph_is_wide(mt_graph *g, const graph_node *n, const graph_target *target);
+
+/* fuse.c: requires a checked graph; ensures an equivalent one with fewer nodes. Wide products stay wide; target NULL:
+ * there are none. Rewrites by the `equals` rules of the
  * library and of the files in use: where a fused program says which composition it stands for and that composition is
  * in the graph, the nodes become one. */
-mt_status graph_fuse(mt_graph *g, mt_error *error);
+mt_status graph_fuse(mt_graph *g, const graph_target *target, mt_error *error);
+
+/* narrow.c: requires a checked graph; ensures an equivalent one, to the bit: temporaries that all readers round to a
+ * 16-bit type lie in that type where this makes a product wide. */
+mt_status graph_narrow(mt_graph *g, const graph_target *target, mt_error *error);
+/* Whether some product of the graph, which stays as it is, would be wide on the target. */
+bool graph_gets_wide(const mt_graph *g, const graph_target *target);
 
 /* split.c: requires a checked graph; ensures an equivalent one. Nodes with too few instructions for the target become
  * what their program `splits` into; fuse again behind it. */

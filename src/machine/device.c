@@ -27,7 +27,7 @@ mt_status device_layouts(const mt_program *p, const program_binding *b, arena *m
         for (int t = 0; t < op->tensor_count; t++) {
             const uint32_t tensor = p->operands[i->tensor[t]].tensor;
             const role_layout wish = whole[tensor] ? role_wish(op, t) : ROLE_ROWS;
-            if (wish != ROLE_ROWS) layouts[tensor] = wish;
+            if (wish != ROLE_ROWS && wish != ROLE_MAPPED) layouts[tensor] = wish;
         }
     }
     *out = layouts;
@@ -67,11 +67,26 @@ mt_status device_ops(const mt_program *p, const program_binding *b, const role_l
                                  "code for that yet",
                                  o->op->name);
             o->layout[t] = layout;
+            o->cold[t] =
+                (o->cold[t] || !seen[i->opcode]) && p->tensors[p->operands[i->tensor[t]].tensor].role == MT_WEIGHT;
             o->aligned[t] = (o->aligned[t] || !seen[i->opcode]) && is_aligned(p, b, i->tensor[t]);
         }
         seen[i->opcode] = true;
     }
+    for (size_t i = 0; i < p->ops_count; i++) /* what wide products may read in pieces */
+        for (int t = 0; t < ops[i].op->tensor_count; t++)
+            if (ops[i].layout[t] == ROLE_ROWS && ops[i].aligned[t] && role_wish(ops[i].op, t) == ROLE_MAPPED)
+                ops[i].layout[t] = ROLE_MAPPED;
     *out = ops;
+    return MT_OK;
+}
+
+mt_status device_pages(const mt_program *p, const program_binding *b, int64_t pages, mt_error *error) {
+    for (size_t i = 0; i < p->ops_count; i++)
+        if (role_borrowed_pages(b->ops[i]) > pages)
+            return error_set(error, MT_E_LIMIT, b->ops[i]->name,
+                             "op '%s' holds %lld pages at once; here there are %lld, beside the ops' shared memory",
+                             b->ops[i]->name, (long long)role_borrowed_pages(b->ops[i]), (long long)pages);
     return MT_OK;
 }
 
@@ -94,6 +109,35 @@ mt_status device_operands(const mt_program *p, const program_binding *b, const u
         for (int d = o->rank; d < 5; d++) t->live[d] = -1;
     }
     return MT_OK;
+}
+
+device_map device_map_of(const mt_program *p, const program_binding *b, const role_layout *layouts, size_t operand) {
+    const program_operand *o = &p->operands[operand];
+    const program_view *v = &b->views[operand];
+    if (o->rank < 2 || o->rank > 3 || v->block != 1 || v->bits != 16) return (device_map){0};
+    const uint64_t rows = (uint64_t)o->extent[0], columns = (uint64_t)o->extent[1], atoms = (columns + 63) / 64;
+    if (layouts[o->tensor] == ROLE_ATOMS)
+        return (device_map){.rank = 3,
+                            .element = 4,
+                            .extent = {256, atoms, (rows + 7) / 8},
+                            .stride = {4, 1024, atoms * 1024},
+                            .box = {256, 1, 8}};
+    if (layouts[o->tensor] != ROLE_ROWS || o->offset % 8 || o->stride[o->rank - 1] != 1) return (device_map){0};
+    for (int d = 0; d < o->rank - 1; d++)
+        if (o->stride[d] % 8) return (device_map){0};
+    if (o->rank == 3)
+        return (device_map){.rank = 3,
+                            .element = 2,
+                            .swizzle = true,
+                            .extent = {(uint64_t)o->extent[2], columns, rows},
+                            .stride = {2, (uint64_t)o->stride[1] * 2, (uint64_t)o->stride[0] * 2},
+                            .box = {64, 1, 64}};
+    return (device_map){.rank = 2,
+                        .element = 2,
+                        .swizzle = true,
+                        .extent = {columns, rows},
+                        .stride = {2, (uint64_t)o->stride[0] * 2},
+                        .box = {64, 64}};
 }
 
 size_t device_bytes(const program_tensor *t, const tile_format *f, role_layout layout) {

@@ -16,6 +16,8 @@ mt_status device_layouts(const mt_program *p, const program_binding *b, arena *m
  * compiled once. */
 mt_status device_ops(const mt_program *p, const program_binding *b, const role_layout *layouts, arena *memory,
                      emit_cuda_op **out, mt_error *error);
+/* MT_OK if the ring of pages is long enough for ops of level 2, which borrow pages from it. */
+mt_status device_pages(const mt_program *p, const program_binding *b, int64_t pages, mt_error *error);
 /* Fills the table of operands from the tensors' addresses on the device, by tensor. */
 mt_status device_operands(const mt_program *p, const program_binding *b, const uintptr_t *addresses, cuda_tensor *table,
                           mt_error *error);
@@ -26,5 +28,17 @@ size_t device_bytes(const program_tensor *t, const tile_format *f, role_layout l
  * has the layout's bytes of those rows. */
 void device_weight_lay(role_layout layout, const tile_format *f, int64_t rows, int64_t columns, int64_t first,
                        int64_t last, const void *from, void *to);
+
+/* How the copy engine reads an operand in pieces (cuda_map in emit/cuda_abi.h): of a matrix in rows, 16-bit elements
+ * and pieces of 64 x 64, to be swizzled; of a tensor of three dimensions the same of one row of each slice; of a weight
+ * in atoms, 32-bit words [8-row block][atom][256] and pieces of 8 x 1 x 256. Innermost first; strides in bytes. rank 0:
+ * it cannot be read so. */
+typedef struct device_map {
+    int rank, element; /* bytes of an element */
+    bool swizzle;
+    uint64_t extent[3], stride[3];
+    uint32_t box[3];
+} device_map;
+device_map device_map_of(const mt_program *p, const program_binding *b, const role_layout *layouts, size_t operand);
 
 #endif

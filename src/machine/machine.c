@@ -34,6 +34,9 @@ void mt_machine_close(mt_machine *m) {
 
 const char *mt_machine_name(const mt_machine *m) { return m->name; }
 int mt_machine_processors(const mt_machine *m) { return m->kind->processors(m); }
+const char *mt_machine_architecture(const mt_machine *m) {
+    return m->kind->architecture ? m->kind->architecture(m) : NULL;
+}
 
 mt_status mt_session_create(mt_session **out, mt_machine *m, const mt_program *p, mt_error *error) {
     *out = NULL;

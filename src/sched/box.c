@@ -243,7 +243,7 @@ void sched_collect(sched *s, uint32_t n) {
                 tensor_box(s, node, r->param, box, bounds, live))
                 store_box(s, r, i, bounds, live);
         }
-        for (int a = node->op->axis_total - 1; a >= 0 && ++index[a] == node->grid[a]; a--) index[a] = 0;
+        sched_next_index(node, index);
     }
     s->group_count = 0;
     for (int k = 0; k < SCHED_NODE_GROUPS; k++)

@@ -19,8 +19,8 @@ mt_status mt_compile(const mt_graph *g, const mt_target *target, mt_program **ou
     static const mt_target plain;
     const mt_target *t = target ? target : &plain;
     const char *machine = t->machine ? t->machine : "cpu";
-    const graph_target for_passes = {graph_costs_of(machine), t->processors > 0 ? t->processors : cpu_count(),
-                                     t->placement};
+    const graph_target for_passes = {graph_costs_of(machine, t->architecture),
+                                     t->processors > 0 ? t->processors : cpu_count(), t->placement};
     *out = NULL;
     if (!for_passes.costs)
         return error_set(error, MT_E_ARGUMENT, NULL, "there is no kind of machine '%s' to compile for", machine);
@@ -32,12 +32,15 @@ mt_status mt_compile(const mt_graph *g, const mt_target *target, mt_program **ou
     mt_status status = graph_clone(g, &copy, error);
     if (status != MT_OK) return status;
     status = dump(t, copy, "before", error);
-    if (status == MT_OK && !t->no_fusion) status = graph_fuse(copy, error);
+    const bool narrow = !t->no_fusion && for_passes.costs->wide_flops_per_second > 0;
+    if (status == MT_OK && narrow) status = graph_narrow(copy, &for_passes, error);
+    if (status == MT_OK && narrow) status = dump(t, copy, "narrow", error);
+    if (status == MT_OK && !t->no_fusion) status = graph_fuse(copy, &for_passes, error);
     if (status == MT_OK && !t->no_fusion) status = dump(t, copy, "fuse", error);
     const bool split = !t->no_fusion && for_passes.costs->splits;
     if (status == MT_OK && split) status = graph_split(copy, &for_passes, error);
     if (status == MT_OK && split) status = dump(t, copy, "split", error);
-    if (status == MT_OK && split) status = graph_fuse(copy, error);
+    if (status == MT_OK && split) status = graph_fuse(copy, &for_passes, error);
     if (status == MT_OK && split) status = dump(t, copy, "fuse-split", error);
     if (status == MT_OK) status = graph_choose(copy, &for_passes, error);
     if (status == MT_OK) status = dump(t, copy, "choose", error);

@@ -145,7 +145,7 @@ static void emit_instructions(sched *s, program_builder *b, const uint32_t *tens
             set_waits(s, out, s->waits[s->list_of[i]].barrier, s->waits[s->list_of[i]].count);
             out->arrive_count = s->arrive_count[i];
             memcpy(out->arrive, s->arrive + (size_t)i * PROGRAM_ARRIVES, s->arrive_count[i] * sizeof *out->arrive);
-            for (int a = node->op->axis_total - 1; a >= 0 && ++index[a] == node->grid[a]; a--) index[a] = 0;
+            sched_next_index(node, index);
         }
         b->nodes[at].count = (uint32_t)b->instructions_count - b->nodes[at].first;
     }

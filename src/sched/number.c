@@ -1,6 +1,22 @@
 /* Numbers: every node's instructions get consecutive ones, node after node; inside a node in grid order, the first axis
- * the slowest. */
+ * the slowest. A large grid of two axes goes in bands of BAND along the first one: those that run at the same time then
+ * form a block rather than a line, and what they read of either operand fits into a cache for all. */
 #include "sched/sched_internal.h"
+
+enum { BAND = 8 };
+
+void sched_next_index(const graph_node *n, int64_t *index) {
+    if (n->op->axis_total != 2 || n->grid[0] < 2 * BAND || n->grid[1] < 2 * BAND) {
+        for (int a = n->op->axis_total - 1; a >= 0 && ++index[a] == n->grid[a]; a--) index[a] = 0;
+        return;
+    }
+    const int64_t band = index[0] / BAND * BAND, end = min_i64(band + BAND, n->grid[0]);
+    if (++index[0] < end) return;
+    index[0] = band;
+    if (++index[1] < n->grid[1]) return;
+    index[1] = 0;
+    index[0] = end < n->grid[0] ? end : 0;
+}
 
 void sched_number(sched *s) {
     const mt_graph *g = s->graph;

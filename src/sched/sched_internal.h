@@ -155,6 +155,9 @@ typedef struct sched {
     size_t class_scratch_capacity;
 } sched;
 
+/* number.c: from one instruction of a node to the next: its grid index. */
+void sched_next_index(const graph_node *n, int64_t *index);
+
 /* All of these allocate from s->memory inside arena_protect. */
 
 void sched_number(sched *s);  /* requires a lowered graph; ensures first, written */

@@ -22,7 +22,7 @@ int64_t role_band(const tile_format *f, int64_t columns) {
 
 int64_t role_layout_bytes(role_layout layout, const tile_format *f, int64_t rows, int64_t columns) {
     const int64_t blocks = ceil_div(rows, 8);
-    if (layout == ROLE_ROWS) return tile_format_bytes(f, rows * columns);
+    if (layout == ROLE_ROWS || layout == ROLE_MAPPED) return tile_format_bytes(f, rows * columns);
     if (layout == ROLE_ATOMS) return blocks * ceil_div(columns, 64) * 1024;
     const int64_t band = role_band(f, columns), whole = columns / band;
     return blocks * 8 * (whole * role_band_row(f, band) + (columns % band ? role_band_row(f, columns % band) : 0));
@@ -42,31 +42,82 @@ static bool statements_have_dot(const tile_statement *s) {
 }
 
 static bool takes_pages(const role_statement *s, int param) {
-    for (; s; s = s->next)
+    for (; s; s = s->next) {
         if ((s->kind == ROLE_PAGES && s->pages.param == param) || takes_pages(s->body, param) ||
             takes_pages(s->otherwise, param))
             return true;
+        for (int i = 0; s->kind == ROLE_WIDE_PAGES && i < s->wide.count; i++)
+            if (s->wide.product[i].param == param) return true;
+    }
     return false;
 }
+/* Adds what wide products need. */
+static void note_needs(const role_statement *s, role_wide_needs *out) {
+    for (; s; s = s->next) {
+        if (s->kind == ROLE_WIDE_PAGES) out->mapped[s->wide.left] = true;
+        for (int i = 0; s->kind == ROLE_WIDE_PAGES && i < s->wide.count; i++)
+            out->weight[s->wide.product[i].param] = true;
+        if (s->kind == ROLE_WIDE_TILE_PAGES) out->mapped[s->slice.param] = true;
+        note_needs(s->body, out);
+        note_needs(s->otherwise, out);
+    }
+}
 
-role_layout role_wish(const tile_op *op, int tensor) {
-    role_layout layout[TILE_PARAMS] = {ROLE_ROWS};
-    int param = -1;
-    if (!statements_have_dot(op->body)) return ROLE_ROWS;
+static mt_status lower_with(arena *a, role_op **out, const tile_op *source, const role_layout *layout, bool wishes,
+                            const role_chip *chip, mt_error *error);
+
+/* Lowers an op with the layouts that it may wish for. */
+static role_op *lower_wishing(arena *memory, const tile_op *op, const role_chip *chip,
+                              role_layout layout[TILE_PARAMS]) {
+    role_op *r = NULL;
     for (int i = 0; i < op->param_count; i++) { /* weights that share a loop are wished for together */
         const tile_param *p = &op->params[i];
-        if (p->kind != TILE_IN || p->rank != 2) continue;
-        if (p->ordinal == tensor) param = i;
-        layout[p->ordinal] = tile_format_is_block(p->type)                                      ? ROLE_BANDS
+        if (p->kind > TILE_INOUT) continue;
+        layout[p->ordinal] = p->kind != TILE_IN || p->rank != 2                                 ? ROLE_ROWS
+                             : tile_format_is_block(p->type)                                    ? ROLE_BANDS
                              : p->type->scalar.kind == TILE_FLOAT && p->type->scalar.bits == 16 ? ROLE_ATOMS
                                                                                                 : ROLE_ROWS;
     }
-    if (param < 0 || layout[tensor] == ROLE_ROWS) return ROLE_ROWS;
+    return lower_with(memory, &r, op, layout, true, chip, NULL) == MT_OK ? r : NULL;
+}
+
+role_layout role_wish(const tile_op *op, int tensor) {
+    role_layout layout[TILE_PARAMS], wish = ROLE_ROWS;
+    if (op->level2) return explicit_wish(op, tensor);
+    if (!statements_have_dot(op->body)) return ROLE_ROWS;
     arena *memory = arena_new();
-    role_op *r = NULL;
-    const bool taken = memory && role_lower(memory, &r, op, layout, NULL) == MT_OK && takes_pages(r->loader, param);
+    const role_op *r = memory ? lower_wishing(memory, op, &role_hopper, layout) : NULL;
+    role_wide_needs needs = {0};
+    if (r) note_needs(r->loader, &needs);
+    for (int i = 0; r && i < op->param_count; i++) {
+        if (op->params[i].kind > TILE_INOUT || op->params[i].ordinal != tensor) continue;
+        if (needs.mapped[i])
+            wish = ROLE_MAPPED;
+        else if (takes_pages(r->loader, i))
+            wish = layout[tensor];
+    }
     arena_free(memory);
-    return taken ? layout[tensor] : ROLE_ROWS;
+    return wish;
+}
+
+bool role_fits(const tile_op *op, const role_chip *chip) {
+    role_layout layout[TILE_PARAMS];
+    arena *memory = arena_new();
+    const bool fits = memory && lower_wishing(memory, op, chip, layout);
+    arena_free(memory);
+    return fits;
+}
+
+bool role_has_wide(const tile_op *op, role_wide_needs *out) {
+    role_layout layout[TILE_PARAMS];
+    *out = (role_wide_needs){0};
+    if (!statements_have_dot(op->body)) return false;
+    arena *memory = arena_new();
+    const role_op *r = memory ? lower_wishing(memory, op, &role_hopper, layout) : NULL;
+    const bool wide = r && r->wide;
+    if (wide) note_needs(r->loader, out);
+    arena_free(memory);
+    return wide;
 }
 
 /* ---- trees ---- */
@@ -356,6 +407,14 @@ static void count_statements(counter *c, role_statement *s) {
             f->last_assigned = s->number;
             f->reduced |= s->kind == ROLE_REDUCE || s->kind == ROLE_DOT || s->kind == ROLE_SKINNY;
         }
+        if (s->kind == ROLE_WIDE_TILE) c->l->facts[s->to].reduced = true;
+        for (int i = 0; s->kind == ROLE_WIDE && i < s->wide.count; i++) {
+            role_facts *f = &c->l->facts[s->wide.product[i].to];
+            f->assignments++;
+            f->defined = f->last_assigned = s->number;
+            f->depth = c->depth;
+            f->reduced = true;
+        }
         c->depth += s->kind == ROLE_FOR;
         count_statements(c, s->body);
         count_statements(c, s->otherwise);
@@ -383,7 +442,8 @@ static role_statement *loader_of(role_lowering *l, const role_statement *s) {
     role_statement *first = NULL, **last = &first;
     for (; s; s = s->next) {
         role_statement *body = loader_of(l, s->body), *otherwise = loader_of(l, s->otherwise);
-        if (s->kind != ROLE_SKINNY && !body && !otherwise) continue;
+        if (s->kind != ROLE_SKINNY && s->kind != ROLE_WIDE && s->kind != ROLE_WIDE_TILE && !body && !otherwise)
+            continue;
         role_statement *copy = ARENA_NEW(l->memory, role_statement);
         *copy = *s;
         copy->next = NULL;
@@ -402,6 +462,27 @@ static role_statement *loader_of(role_lowering *l, const role_statement *s) {
             l->r->loader_reads_live |=
                 role_any(l->r, copy->pages.row, is_live, 0) || role_any(l->r, copy->pages.column, is_live, 0);
             l->r->page_count++;
+        }
+        if (s->kind == ROLE_WIDE_TILE) {
+            copy->kind = ROLE_WIDE_TILE_PAGES;
+            copy->slice.access = role_rewrite_access(l, s->slice.access, known_scalar, NULL);
+            copy->left = NULL;
+            for (int d = 0; d < copy->slice.access->rank; d++)
+                l->r->loader_reads_live |= role_any(l->r, copy->slice.access->item[d].start, is_live, 0);
+            l->r->page_count++;
+            l->r->wide = true;
+        }
+        if (s->kind == ROLE_WIDE) {
+            copy->kind = ROLE_WIDE_PAGES;
+            copy->wide.row = role_rewrite(l, s->wide.row, known_scalar, NULL);
+            l->r->loader_reads_live |= role_any(l->r, copy->wide.row, is_live, 0);
+            for (int i = 0; i < s->wide.count; i++) {
+                const tile_node *row = role_rewrite(l, s->wide.product[i].row, known_scalar, NULL);
+                copy->wide.product[i].row = row;
+                l->r->loader_reads_live |= role_any(l->r, row, is_live, 0);
+            }
+            l->r->page_count++;
+            l->r->wide = true;
         }
         *last = copy;
         last = &copy->next;
@@ -433,8 +514,15 @@ static void lower(void *context) {
     l->variable_count = (size_t)source->variable_count;
     l->name_capacity = l->place_capacity = (size_t)source->variable_count + 1;
     note_source(r, source->body);
+    if (source->level2) {
+        role_check_level2(l, source->body);
+        if (!l->status) explicit_lower(l);
+        return;
+    }
     r->consumer = role_flatten(l, source->body);
     role_count(l);
+    if (!l->no_wide) role_wide_loops(l, &r->consumer, true);
+    if (!l->no_wide) role_wide_tiles(l, &r->consumer, true);
     role_stream_loops(l, &r->consumer, true);
     role_fold_constants(l, &r->consumer);
     role_count(l);
@@ -442,23 +530,55 @@ static void lower(void *context) {
     role_choose_dots(l, &r->consumer, true);
     role_count(l);
     role_place_variables(l);
+    if (l->tiles) role_place_fragments(l);
     role_stage(l, &r->consumer);
     role_count(l);
     for (int a = 0; a < source->axis_total; a++) r->loader_reads_live |= role_any(r, source->axis_count[a], is_live, 0);
     r->loader = loader_of(l, r->consumer);
     r->loader_reads_live &= r->page_count > 0;
     role_spread_statements(l, r->consumer);
+    if (!l->no_wide && !role_fragments_fit(l, r->consumer)) {
+        l->status = MT_E_UNSUPPORTED;
+        return;
+    }
+    if (r->missed) role_note_missed(l, r->consumer);
     role_share(l);
 }
 
-mt_status role_lower(arena *a, role_op **out, const tile_op *source, const role_layout *layout, mt_error *error) {
-    role_lowering l = {.memory = a, .error = error};
+/* First with wide products; when what is done with their sums cannot be done in registers, once more without. For a
+ * chip without wgmma the first turn only tells whether there would be any. */
+static mt_status lower_with(arena *a, role_op **out, const tile_op *source, const role_layout *layout, bool wishes,
+                            const role_chip *chip, mt_error *error) {
+    role_lowering l = {0};
+    bool missed = false;
     *out = NULL;
-    if (!(l.r = ARENA_NEW(a, role_op))) return error_set(error, MT_E_MEMORY, source->name, "Out of memory.");
-    l.r->source = source;
-    memcpy(l.r->layout, layout, sizeof l.r->layout);
-    if (!arena_protect(a, lower, &l))
-        return error_set(error, MT_E_MEMORY, source->name, "Out of memory while lowering.");
+    for (int turn = 0; turn < 2; turn++) {
+        const bool trial = turn == 0 && !chip->wgmma && !source->level2;
+        l = (role_lowering){.memory = a,
+                            .error = turn || source->level2 ? error : NULL,
+                            .wishes = wishes,
+                            .no_wide = turn,
+                            .chip = trial ? role_hopper : *chip};
+        if (!(l.r = ARENA_NEW(a, role_op))) return error_set(error, MT_E_MEMORY, source->name, "Out of memory.");
+        l.r->source = source;
+        l.r->missed = missed;
+        for (int i = 0; i < TILE_PARAMS; i++) {
+            l.r->mapped[i] = wishes || layout[i] == ROLE_MAPPED;
+            l.r->layout[i] = layout[i] == ROLE_MAPPED ? ROLE_ROWS : layout[i];
+        }
+        if (!arena_protect(a, lower, &l))
+            return error_set(error, MT_E_MEMORY, source->name, "Out of memory while lowering.");
+        missed = trial && !l.status && l.r->wide;
+        if (source->level2 || (!l.status && !trial)) break;
+    }
     *out = l.r;
     return l.status;
+}
+
+mt_status role_lower_for(arena *a, role_op **out, const tile_op *source, const role_layout *layout,
+                         const role_chip *chip, mt_error *error) {
+    return lower_with(a, out, source, layout, false, chip, error);
+}
+mt_status role_lower(arena *a, role_op **out, const tile_op *source, const role_layout *layout, mt_error *error) {
+    return role_lower_for(a, out, source, layout, &role_hopper, error);
 }

@@ -3,9 +3,10 @@
  * and not in a printer: who writes which buffer, where all consumers meet, which bytes of which weight go into which
  * page, in which order both roles walk the pages.
  *
- * Roles. The LOADER (one lane) copies slices of weights into pages, ahead of all waits: it may depend on nothing that
- * the running program writes. The CONSUMERS (ROLE_WARPS warps) do all the rest. A page goes through the hands of every
- * warp, in the loader's order.
+ * Roles. The LOADER (one lane) copies slices of weights into pages, ahead of all waits; where it goes may depend on
+ * nothing that the running program writes. Only for the left operands of WIDE products it waits, as the consumers do,
+ * until the instruction's barriers are satisfied (emit/cuda_wide.h says why this cannot deadlock). The CONSUMERS
+ * (ROLE_WARPS warps) do all the rest. A page goes through the hands of every warp, in the loader's order.
  *
  * Variables. A tile program's variables keep their numbers; the lowering adds its own behind them. A variable has a
  * place:
@@ -14,6 +15,9 @@
  *   BUFFER  in the instruction's shared memory. Buffers whose lifetimes do not meet share bytes
  *   PARTS   no storage of its own: read as the sum (or maximum, ...), in the warps' order, of what every warp left in
  *           a buffer [warps, elements]
+ *   REGISTER  level 2 (explicit.h): in the consumers' registers, as its layout says
+ *   STAGE     level 2: a stage of a shared tensor, which the last VIEW has named
+ *   FRAGMENT  in the consumers' registers, as wgmma leaves its sums (emit/cuda_wide.h). Read element by element alone
  *
  * Consumer statements. Values are trees of tile.h without REDUCE and DOT: those have become statements.
  *   EACH     buffer[...] = value, elements spread over the threads: `spread` says how. The left operand of a product is
@@ -23,21 +27,29 @@
  *            one thread takes all, in their order
  *   REDUCE   a reduction along an axis: SERIAL, a thread an element; WARP, a warp an element, lanes along the axis;
  *            ALL, all warps an element, each leaves its part
- *   DOT      left · right on the CUDA cores: ALONG_K, lanes along k, shuffles; SPLIT_K, lanes along n and warps along
- * k, each warp leaves its part; OUTPUTS, a thread some outputs SKINNY   panel · pages on the tensor cores, weights as
- * the 8-column operand, every warp a slice of k of every page, each warp leaves its part SYNC     all consumers meet;
- * what any wrote to buffers and tensors before is seen by all after ASSIGN   a SCALAR FOR, IF  on scalars that are the
- * same in every thread Loader statements: FOR, IF, and PAGES    the pages that the SKINNY of the same number takes
+ *   DOT      left · right, where the right operand is read where it lies. On the CUDA cores: ALONG_K, lanes along k,
+ *            shuffles; SPLIT_K, lanes along n and warps along k, each warp leaves its part; OUTPUTS, a thread some
+ *            outputs. On the tensor cores, the left operand in a panel: TENSOR_ALONG_K, a warp 16 columns of the
+ *            result; TENSOR_SPLIT_K, a warp every eighth 16 steps of k, each warp leaves its part
+ *   SKINNY   panel · pages on the tensor cores, every warp a slice of k of every page, each warp leaves its part
+ *   WIDE     pages · pages on wgmma: a tile of 64 or 128 rows, sums in FRAGMENTs. STORE (and what is FUSED into it)
+ * goes on from there in the same registers WIDE_TILE  on wgmma, one step of a loop that does other things as well: a
+ * tile of 128 rows · the pages of a slice of a tensor. The tile is in a buffer, as atoms, or is computed from FRAGMENTs
+ * in registers. EACH, REDUCE (QUAD: the four lanes that have a row) and STORE around it stay in the FRAGMENTs, too SYNC
+ * all consumers meet; what any wrote to buffers and tensors before is seen by all after ASSIGN   a SCALAR FOR, IF  on
+ * scalars that are the same in every thread Loader statements: FOR, IF, and PAGES    the pages that the SKINNY of the
+ * same number takes WIDE_PAGES  those of a WIDE
  *
  * Lowering an op (role.c) goes in steps:
  *   1. REDUCE and DOT nodes become statements with variables of their own, innermost first (role_flatten.c).
- *   2. A stream loop that is nothing but sums of products with streamed weights becomes one panel of all its columns
- *      and one SKINNY for each product: the panel is written once, and no warp waits for another while pages flow
- *      (role_dot.c). A panel too long for its room is written in turns.
+ *   2. A stream loop that is nothing but sums of products of one left operand of 64 or 128 rows, which lies in memory
+ * in the products' type, with weights becomes one WIDE (role_wide.c). Then, of those that are left: a stream loop that
+ * is nothing but sums of products with streamed weights becomes one panel of all its columns and one SKINNY for each
+ * product: the panel is written once, and no warp waits for another while pages flow (role_dot.c). A panel too long for
+ * its room is written in turns.
  *   3. Every other product gets its strategy (role_dot.c). SKINNY needs: at most 16 rows; a 16-bit product type; the
  *      right operand the transpose of a slice of a weight that lies in ATOMS or BANDS, that starts at a multiple of 8
- *      rows and at a page's column, at places that a loader can know. All else is DOT. A wide strategy (wgmma) is to
- *      be added there.
+ *      rows and at a page's column, at places that a loader can know. All else is DOT.
  *   4. Every variable gets its place, every tile its threads (role_place.c).
  *   5. Buffers get their bytes by lifetime, then SYNCs are placed where a statement touches bytes that another thread
  *      may have touched since the last one, loops included (role_sync.c).
@@ -54,6 +66,8 @@ enum {
     ROLE_THREADS = 32 * ROLE_WARPS,
     ROLE_PAGE = 16384,       /* bytes of a page */
     ROLE_SHARED = 160 << 10, /* bytes of buffers that an instruction may have: what is left of an SM are pages */
+    ROLE_LEAST_PAGES = 3,
+    ROLE_KERNEL_SHARED = 12 << 10, /* at most: what the kernel has for itself, traced too, and what alignment takes */
     ROLE_SKINNY_ROWS = 16
 };
 
@@ -67,8 +81,10 @@ enum {
  * BANDS: a 2-d weight of a block format: the blocks of 8 rows x `band` columns together, row after row, band after band
  *        along K, 8-row block after 8-row block; the rows of a band padded so that the 8 of them lie in shared memory
  *        without bank conflicts. role_band says how many columns a band has, role_band_row how many bytes such a row.
+ * MAPPED: ROWS of a 16-bit type whose address and strides are multiples of 16 bytes, on a chip that copies pieces of
+ *        them as atoms: what a WIDE wants of its left operand. Of an op's operands; a tensor as such lies in ROWS.
  */
-typedef enum role_layout { ROLE_ROWS, ROLE_ATOMS, ROLE_BANDS } role_layout;
+typedef enum role_layout { ROLE_ROWS, ROLE_ATOMS, ROLE_BANDS, ROLE_MAPPED } role_layout;
 
 /* Columns in a band of a format, for a row of `columns` elements: bands of a row are as equal as whole blocks and whole
  * slices of all warps allow. */
@@ -79,12 +95,34 @@ int64_t role_band_row(const tile_format *f, int64_t columns);
 /* Bytes of a weight [rows, columns] in a layout, padding included. */
 int64_t role_layout_bytes(role_layout layout, const tile_format *f, int64_t rows, int64_t columns);
 /* The layout that an op would like for a tensor (by ordinal): ATOMS or BANDS for a weight that some dot could stream,
- * else ROWS. */
+ * MAPPED for the left operand of a WIDE, else ROWS. */
 role_layout role_wish(const tile_op *op, int tensor);
+
+/* ---- the chip ---- */
+
+/* What of the chip the lowering has to know. */
+typedef struct role_chip {
+    bool wgmma;     /* WIDE, WIDE_TILE, and level 2's wgmma: Hopper alone */
+    bool copies;    /* copies that count bytes, tensor maps: from Hopper on. Level 2 stands on them */
+    int64_t shared; /* bytes of buffers that an instruction may have; at most ROLE_SHARED */
+} role_chip;
+/* Of compute capability `major`.*, where a CTA can have so many bytes of shared memory: buffers may have what the
+ * kernel and the fewest pages leave of it. */
+role_chip role_chip_of(int major, int64_t shared_bytes);
+/* The op, with its tensors in the layouts that it wishes for, can be lowered for the chip. */
+bool role_fits(const tile_op *op, const role_chip *chip);
 
 /* ---- the lowered op ---- */
 
-typedef enum role_place { ROLE_SCALAR, ROLE_FUSED, ROLE_BUFFER, ROLE_PARTS } role_place;
+typedef enum role_place {
+    ROLE_SCALAR,
+    ROLE_FUSED,
+    ROLE_BUFFER,
+    ROLE_PARTS,
+    ROLE_FRAGMENT,
+    ROLE_REGISTER,
+    ROLE_STAGE
+} role_place;
 
 typedef struct role_variable {
     role_place place;
@@ -95,15 +133,23 @@ typedef struct role_variable {
     int64_t bytes, offset;  /* BUFFER: where it lies */
     int first, last;        /* BUFFER: the numbers of the statements between which it is alive; 0, 0: it is not used */
     bool panel;
-    const char *why; /* the place was chosen because */
+    bool atoms; /* a BUFFER of 16-bit elements that lies as atoms do: 64 columns of all rows, then the next 64 */
+    const struct layout *layout; /* REGISTER */
+    int shared;                  /* STAGE: of op.level2 */
+    bool wgmma;                  /* REGISTER: sums of wgmma */
+    const char *why;             /* the place was chosen because */
 } role_variable;
 
 /* How the elements of a tile are spread over the threads: `lanes` threads (a power of two) a row, `vector` neighbours
  * each time. Thread t has the rows t / lanes, + ROLE_THREADS / lanes, ... and in a row the columns t % lanes * vector,
- * + lanes * vector, ... All dimensions but the last together are the rows. */
+ * + lanes * vector, ... All dimensions but the last together are the rows. Or, `fragment`: as a FRAGMENT of so many
+ * rows and columns lies. */
 typedef struct role_spread {
     int64_t rows, columns;
     int vector, lanes;
+    bool fragment;
+    const struct layout
+        *registers; /* level 2: the elements of a tile in this layout; `vector` of its neighbours at once */
 } role_spread;
 
 typedef enum role_kind {
@@ -112,14 +158,25 @@ typedef enum role_kind {
     ROLE_REDUCE,
     ROLE_DOT,
     ROLE_SKINNY,
+    ROLE_WIDE,
+    ROLE_WIDE_TILE,
     ROLE_SYNC,
     ROLE_ASSIGN,
     ROLE_FOR,
     ROLE_IF,
-    ROLE_PAGES
+    ROLE_PAGES,
+    ROLE_WIDE_PAGES,
+    ROLE_WIDE_TILE_PAGES,
+    ROLE_ACTION
 } role_kind;
-typedef enum role_reduce_mode { ROLE_SERIAL, ROLE_WARP, ROLE_ALL } role_reduce_mode;
-typedef enum role_dot_mode { ROLE_ALONG_K, ROLE_SPLIT_K, ROLE_OUTPUTS } role_dot_mode;
+typedef enum role_reduce_mode { ROLE_SERIAL, ROLE_WARP, ROLE_ALL, ROLE_QUAD } role_reduce_mode;
+typedef enum role_dot_mode {
+    ROLE_ALONG_K,
+    ROLE_SPLIT_K,
+    ROLE_OUTPUTS,
+    ROLE_TENSOR_ALONG_K,
+    ROLE_TENSOR_SPLIT_K
+} role_dot_mode;
 
 /* The pages of a slice of a weight, in the order of their use: for each of the `blocks` 8-row blocks from `row` on, as
  * far as the weight has them, for each page of columns from `column` on, as far as the slice and the weight have them,
@@ -135,6 +192,32 @@ typedef struct role_pages {
     int64_t row_columns;   /* of the weight, with its padding */
     const tile_node *rows; /* of the weight: CONST or EXTENT */
 } role_pages;
+
+/* Products of one left operand, in steps of ROLE_WIDE_K columns. A step's pages: the left operand's rows, then, product
+ * by product, each weight's rows, ROLE_WIDE_PAGE a page. */
+enum { ROLE_WIDE_K = 64, ROLE_WIDE_PAGE = 128, ROLE_WIDE_PRODUCTS = 2, ROLE_WIDE_MOST = 3, ROLE_WIDE_SUMS = 128 };
+typedef struct role_wide {
+    int64_t rows, columns; /* of the tile */
+    int64_t steps;
+    int left;             /* the parameter */
+    const tile_node *row; /* its first row */
+    int count;
+    struct role_wide_product {
+        int to;               /* a FRAGMENT */
+        int param;            /* the weight */
+        const tile_node *row; /* its first row: a multiple of 8, not negative */
+    } product[ROLE_WIDE_PRODUCTS];
+} role_wide;
+
+/* A slice of a MAPPED tensor of rank 2 or 3, of 64 or 128 rows (its first RANGE) and all of its columns: a page for
+ * each 64 of them. Rows at the limit and beyond count as zeros. */
+typedef struct role_wide_slice {
+    int param;
+    const tile_access *access;
+    int64_t rows, columns;
+    bool transposed; /* tile · sliceᵀ, [128, rows], with the tile in `from`; else tile · slice, [128, columns], with the
+                        tile `left` in registers */
+} role_wide_slice;
 
 typedef struct role_statement {
     role_kind kind;
@@ -153,15 +236,18 @@ typedef struct role_statement {
         *value;            /* EACH, STORE, ASSIGN; REDUCE: what is reduced; DOT: the right operand; IF: the condition */
     const tile_node *left; /* DOT, SKINNY: the left operand, until it has a buffer */
     bool transposed;       /* DOT: value is [n, k], else [k, n] */
-    const tile_access *access;  /* STORE */
-    tile_shape shape;           /* STORE: of the slice; REDUCE: of the result; DOT, SKINNY: [m, n] */
-    role_spread spread;         /* EACH, STORE; of REDUCE and DOT only the vector */
-    role_pages pages;           /* PAGES, SKINNY */
-    const tile_format *product; /* SKINNY: bf16 or f16 */
-    int index;                  /* FOR: the loop */
+    const tile_access *access;          /* STORE */
+    tile_shape shape;                   /* STORE: of the slice; REDUCE: of the result; DOT, SKINNY: [m, n] */
+    role_spread spread;                 /* EACH, STORE; of REDUCE and DOT only the vector */
+    role_pages pages;                   /* PAGES, SKINNY */
+    role_wide wide;                     /* WIDE, WIDE_PAGES */
+    role_wide_slice slice;              /* WIDE_TILE, WIDE_TILE_PAGES */
+    const tile_format *product;         /* SKINNY, WIDE: bf16 or f16 */
+    const struct level2_action *action; /* ACTION: explicit.h */
+    int index;                          /* FOR: the loop */
     const tile_node *begin, *end;
     struct role_statement *body, *otherwise;
-    const char *why; /* DOT, SKINNY: the strategy was chosen because */
+    const char *why; /* DOT, SKINNY, WIDE: the strategy was chosen because */
 } role_statement;
 
 typedef struct role_op {
@@ -170,16 +256,26 @@ typedef struct role_op {
     role_variable *variables;
     const tile_statement **loops;    /* by loop: its statement in the source */
     bool stored[TILE_PARAMS];        /* by parameter: some statement writes it */
-    role_layout layout[TILE_PARAMS]; /* by tensor ordinal */
+    role_layout layout[TILE_PARAMS]; /* by tensor ordinal; MAPPED is ROWS here, and: */
+    bool mapped[TILE_PARAMS];
     role_statement *loader, *consumer;
     int64_t shared_bytes;   /* of buffers; a multiple of 128 */
-    int page_count;         /* PAGES statements */
+    int page_count;         /* PAGES and WIDE_PAGES statements */
+    bool wide;              /* there is a WIDE */
+    bool missed;            /* there would be one, had the chip wgmma */
+    int borrowed;           /* level 2: pages that an instruction has for its own, from its beginning to its end */
+    int64_t *shared_offset; /* level 2, by shared tensor: its first page, or its place in the shared memory */
     bool loader_reads_live; /* the pages depend on live values: these must not change while a loader may be ahead */
 } role_op;
 
 /* Lowers an op whose tensors lie as `layout` (by ordinal) says. MT_E_UNSUPPORTED names the construct that has no code.
- * The result lives in `a`; `source` must outlive it. */
+ * The result lives in `a`; `source` must outlive it. For sm_90a; _for: for that chip. */
 mt_status role_lower(arena *a, role_op **out, const tile_op *source, const role_layout *layout, mt_error *error);
+mt_status role_lower_for(arena *a, role_op **out, const tile_op *source, const role_layout *layout,
+                         const role_chip *chip, mt_error *error);
+
+/* The pages that an instruction of an op of level 2 holds at once; 0 for level 1. */
+int64_t role_borrowed_pages(const tile_op *op);
 
 /* For people: variables and their places, the budget, the statements of each role. */
 void role_print(text *out, const role_op *r);
@@ -198,6 +294,12 @@ typedef struct role_access {
 enum { ROLE_ACCESSES = 64 };
 /* Fills at most ROLE_ACCESSES of them; returns their number, or -1 when there are more. */
 int role_accesses(const role_op *r, const role_statement *s, role_access *out);
+
+/* Whether an op has wide products, with its tensors in the layouts that it wishes for, and what they need. */
+typedef struct role_wide_needs {
+    bool mapped[TILE_PARAMS], weight[TILE_PARAMS]; /* by parameter: operands that are MAPPED; that lie in ATOMS */
+} role_wide_needs;
+bool role_has_wide(const tile_op *op, role_wide_needs *out);
 
 /* Operands of a node: a, b, c, its list, then the scalars and tiles of its access; some may be NULL. */
 int role_operand_count(const tile_node *n);

@@ -80,13 +80,18 @@ static int64_t panel_columns(const weight *w, int64_t columns) {
     return w->layout == ROLE_ATOMS ? (int64_t)align_up((uint64_t)columns, 64) : columns;
 }
 
-static int new_panel(role_lowering *l, const weight *w, int64_t rows, int64_t columns) {
-    const int v = role_new_variable(l, "panel", w->product, &(tile_shape){2, {rows, panel_columns(w, columns)}});
+/* `padding`, in elements, spreads rows over the banks as a warp reads them (emit/cuda_dot.h). */
+static int new_panel(role_lowering *l, const tile_format *type, int64_t rows, int64_t columns, int64_t padding) {
+    const int v = role_new_variable(l, "panel", type, &(tile_shape){2, {rows, columns}});
     l->r->variables[v].panel = true;
-    /* padding, in elements, that spreads rows over the banks as a warp reads them (emit/cuda_dot.h) */
-    l->r->variables[v].stride = w->layout == ROLE_ATOMS ? 8 : rows > 4 ? 16 : 32;
+    l->r->variables[v].stride = padding;
     l->r->variables[v].why = "the left operand, for the tensor cores";
     return v;
+}
+
+static int new_weight_panel(role_lowering *l, const weight *w, int64_t rows, int64_t columns) {
+    const int64_t padding = w->layout == ROLE_ATOMS ? 8 : rows > 4 ? 16 : 32;
+    return new_panel(l, w->product, rows, panel_columns(w, columns), padding);
 }
 
 /* The buffer for the parts of a product [m, n], and the product's variable as their sum. */
@@ -150,12 +155,11 @@ static tile_node *constant(role_lowering *l, int64_t value) {
     return n;
 }
 
-/* How much the start grows with each turn; -1: not by a constant. */
-static int64_t step_of(const role_op *r, const tile_node *n, int loop) {
+int64_t role_step_of(const role_op *r, const tile_node *n, int loop) {
     if (!role_has_loop(r, n, loop)) return 0;
     if (n->kind == TILE_LOOP) return 1;
     if (n->kind != TILE_ELEMENTWISE || !n->b) return -1;
-    const int64_t a = step_of(r, n->a, loop), b = step_of(r, n->b, loop);
+    const int64_t a = role_step_of(r, n->a, loop), b = role_step_of(r, n->b, loop);
     if (a < 0 || b < 0) return -1;
     if (n->op == TILE_ADD) return a + b;
     if (n->op == TILE_MUL && n->b->kind == TILE_CONST && n->b->value.i >= 0 && n->b->value.i < 1 << 24)
@@ -195,7 +199,7 @@ static const tile_node *widen_load(widening *w, const tile_node *n) {
         if (d != last && role_has_loop(w->l->r, item->start, w->loop->index)) return NULL;
     }
     if (last < 0 || a->item[last].kind != TILE_ITEM_RANGE ||
-        step_of(w->l->r, a->item[last].start, w->loop->index) != w->piece)
+        role_step_of(w->l->r, a->item[last].start, w->loop->index) != w->piece)
         return NULL;
     tile_access *access = ARENA_NEW(w->l->memory, tile_access);
     *access = *a;
@@ -241,8 +245,7 @@ typedef struct product { /* in a stream loop: sum = sum + dot */
     int panel; /* whose panel it uses: an earlier product's number, or its own */
 } product;
 
-/* sum = sum + dot, or the other way round. */
-static bool is_sum_of(const role_statement *s, const role_statement *dot) {
+bool role_is_sum_of(const role_statement *s, const role_statement *dot) {
     const tile_node *v = s->value;
     if (s->kind != ROLE_EACH || s->declares || v->kind != TILE_ELEMENTWISE || v->op != TILE_ADD) return false;
     const tile_node *sum = v->a->kind == TILE_VAR && v->a->index == s->to ? v->a : v->b,
@@ -255,7 +258,7 @@ static bool is_streamed(const role_lowering *l, const role_statement *loop, cons
     if (find_weight(l, dot->left, dot->value, w)) return false;
     const tile_access *a = w->access;
     return !role_has_loop(l->r, a->item[0].start, loop->index) && begins_at(l, a->item[0].start, 8) &&
-           step_of(l->r, a->item[1].start, loop->index) == w->columns;
+           role_step_of(l->r, a->item[1].start, loop->index) == w->columns;
 }
 
 /* The streamed products of a loop that is nothing but sums of products, and tiles for their left operands; 0: there are
@@ -269,7 +272,7 @@ static int find_products(role_lowering *l, role_statement *loop, product *out) {
         return 0;
     for (role_statement *s = loop->body; s; s = s->next) {
         if (s->kind == ROLE_EACH && s->declares && r->variables[s->to].value) continue;
-        if (s->kind != ROLE_DOT || !s->next || !is_sum_of(s->next, s)) return 0;
+        if (s->kind != ROLE_DOT || !s->next || !role_is_sum_of(s->next, s)) return 0;
         const int sum = s->next->to; /* no operand reads it, nothing else is added to it */
         for (const role_statement *o = loop->body; o; o = o->next) {
             if (o->kind == ROLE_DOT && (role_reads(r, o->left, sum) || role_reads(r, o->value, sum))) return 0;
@@ -350,7 +353,7 @@ static role_statement **stream_loop(role_lowering *l, role_statement **at) {
     widening w = {.l = l, .loop = loop, .begin = loop->begin};
     const tile_node *lefts[DOTS], *row[DOTS], *column[DOTS];
     if (!count) return NULL;
-    int64_t columns = 0, taken = 0, room = ROLE_SHARED - (16 << 10), panel_rows = 0;
+    int64_t columns = 0, taken = 0, room = l->chip.shared - (16 << 10), panel_rows = 0;
     for (int i = 0; i < count; i++) { /* all take the same columns, so that they can share turns */
         const int64_t rows = p[i].dot->shape.extent[0];
         w.piece = p[i].w.columns;
@@ -402,7 +405,7 @@ static role_statement **stream_loop(role_lowering *l, role_statement **at) {
     int panels[DOTS];
     for (int i = 0; i < count; i++)
         if (p[i].panel == i) {
-            panels[i] = new_panel(l, &p[i].w, p[i].dot->shape.extent[0], taken);
+            panels[i] = new_weight_panel(l, &p[i].w, p[i].dot->shape.extent[0], taken);
             *inner = panel_statement(l, panels[i], lefts[i], p[i].dot->line);
             inner = &(*inner)->next;
         }
@@ -469,12 +472,21 @@ static bool stream_dot(role_lowering *l, role_statement **at) {
                             .access = access};
         left = part;
     }
-    const int panel = new_panel(l, &w, left->shape.extent[0], columns);
+    const int panel = new_weight_panel(l, &w, left->shape.extent[0], columns);
     role_statement *each = panel_statement(l, panel, left, dot->line);
     make_skinny(l, dot, &w, panel, row, column, columns);
     each->next = dot;
     *at = each;
     return true;
+}
+
+/* A product of few rows with something that is read where it lies, in whole fragments of mma.m16n8k16. */
+static bool fits_tensor_cores(const role_statement *s, const tile_node *right) {
+    const int64_t m = s->shape.extent[0], n = s->shape.extent[1], k = s->left->shape.extent[1];
+    const int64_t bytes = m * (k + 8) * 2 + (s->transposed ? 0 : ROLE_WARPS * m * n * 4); /* panel and parts */
+    if (!is_16_bit_float(s->left->type) || right->type != s->left->type || m > ROLE_SKINNY_ROWS || bytes > PANEL_BYTES)
+        return false;
+    return s->transposed ? n % 16 == 0 && k % 32 == 0 && k <= 256 : n % 64 == 0 && k % 16 == 0;
 }
 
 static void plain_dot(role_lowering *l, role_statement *s) {
@@ -483,7 +495,10 @@ static void plain_dot(role_lowering *l, role_statement *s) {
     if (right->kind == TILE_TRANSPOSE) {
         s->transposed = true;
         s->value = right->a;
-        s->dot = ROLE_ALONG_K;
+        s->dot = fits_tensor_cores(s, right) ? ROLE_TENSOR_ALONG_K : ROLE_ALONG_K;
+    } else if (fits_tensor_cores(s, right)) {
+        s->dot = ROLE_TENSOR_SPLIT_K;
+        s->to = new_parts(l, s->to, l->r->op.variables[s->to].type, m, n, TILE_SUM);
     } else {
         const bool many = ceil_div(m, 4) * n >= 4 * ROLE_THREADS || m * n * 4 * ROLE_WARPS > PARTS_BYTES ||
                           s->left->shape.extent[1] < ROLE_WARPS;
@@ -538,6 +553,15 @@ static role_statement **stage_dot(role_lowering *l, role_statement **at) {
     role_statement *dot = *at, *const after = dot->next;
     const tile_format *type = l->r->op.variables[dot->to].type; /* what is summed */
     const tile_node *left = role_resolved(l->r, dot->left), *right = dot->value;
+    if (dot->dot >= ROLE_TENSOR_ALONG_K) {
+        const int panel = new_panel(l, left->type, left->shape.extent[0], left->shape.extent[1], 8);
+        role_statement *each = panel_statement(l, panel, dot->left, dot->line);
+        dot->from = panel;
+        dot->left = NULL;
+        each->next = dot;
+        *at = each;
+        return &dot->next;
+    }
     if (left->kind == TILE_VAR && l->r->variables[left->index].place == ROLE_BUFFER && left->type == type) {
         dot->from = left->index;
         dot->left = NULL;

@@ -130,6 +130,8 @@ static void flatten_block(flattener *f, const tile_statement *s) {
             branch->otherwise = flatten_body(f->l, s->otherwise);
             break;
         }
+        case TILE_ACTION: /* level 2: explicit_lower.c */
+            break;
         }
     }
 }

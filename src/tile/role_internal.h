@@ -20,6 +20,10 @@ typedef struct role_lowering {
     mt_status status;
     mt_error *error;
     int names;
+    bool wishes; /* any tensor may lie in any layout */
+    bool no_wide;
+    role_chip chip;
+    bool tiles; /* there are WIDE_TILEs: tiles of their rows are FRAGMENTs */
 } role_lowering;
 
 /* role.c */
@@ -47,10 +51,33 @@ tile_access *role_rewrite_access(role_lowering *l, const tile_access *access, ro
 /* What a FUSED variable (or one that is given one value, before places are known) stands for. */
 const tile_node *role_resolved(const role_op *r, const tile_node *n);
 
+/* explicit_lower.c: an op of level 2. */
+void explicit_lower(role_lowering *l);
+role_layout explicit_wish(const tile_op *op, int tensor); /* role_wish of one */
+
+/* role_chip.c */
+extern const role_chip role_hopper;
+void role_check_level2(role_lowering *l, const tile_statement *s);
+void role_note_missed(role_lowering *l, role_statement *s);
+
 /* role_flatten.c */
 role_statement *role_flatten(role_lowering *l, const tile_statement *s);
 
+/* role_wide.c; `early` as below */
+void role_wide_loops(role_lowering *l, role_statement **at, bool early);
+/* role_wide_tile.c: products in loops that do other things as well. */
+void role_wide_tiles(role_lowering *l, role_statement **at, bool early);
+void role_place_fragments(role_lowering *l); /* behind role_place_variables */
+const tile_access *role_plain_slice(const role_op *r, const tile_node *n, const tile_format *type);
+/* Whether all that is done with FRAGMENTs can be done there; gives those statements their spread. Places are known. */
+bool role_fragments_fit(role_lowering *l, role_statement *s);
+bool role_is_fragment(const role_op *r, const tile_node *n, int with);
+
 /* role_dot.c; `early`: a loader can follow the control flow so far */
+/* sum = sum + dot, or the other way round. */
+bool role_is_sum_of(const role_statement *s, const role_statement *dot);
+/* How much the start grows with each turn; -1: not by a constant. */
+int64_t role_step_of(const role_op *r, const tile_node *n, int loop);
 void role_stream_loops(role_lowering *l, role_statement **at, bool early);
 void role_choose_dots(role_lowering *l, role_statement **at, bool early);
 /* Gives the left operand of every DOT a buffer; places are known. */

@@ -1,4 +1,5 @@
 /* The lowered op, for people. */
+#include "tile/explicit.h"
 #include "tile/role_internal.h"
 
 #include <inttypes.h>
@@ -25,14 +26,37 @@ static void print_pages(text *out, const role_op *r, const role_pages *p) {
                 min_i64(p->page_columns, p->columns));
 }
 
+static void print_wide(text *out, const role_op *r, const role_wide *w) {
+    text_printf(out, "%s[", r->op.params[w->left].name);
+    tile_print_node(out, &r->op, w->row);
+    text_printf(out, " : +%" PRId64 ", :]", w->rows);
+    for (int i = 0; i < w->count; i++) {
+        text_printf(out, ", %s[", r->op.params[w->product[i].param].name);
+        tile_print_node(out, &r->op, w->product[i].row);
+        text_printf(out, " : +%" PRId64 ", :]", w->columns);
+    }
+    text_printf(out, ", %" PRId64 " steps of %d columns", w->steps, ROLE_WIDE_K);
+}
+
 static void print_spread(text *out, const role_spread *s) {
+    if (s->registers) {
+        text_printf(out, "  // %" PRId64 " x %" PRId64 " in registers, %d at once", s->rows, s->columns, s->vector);
+        return;
+    }
+    if (s->fragment) {
+        text_printf(out, "  // %" PRId64 " x %" PRId64 " in fragments", s->rows, s->columns);
+        return;
+    }
     text_printf(out, "  // %" PRId64 " x %" PRId64 ": %d threads a row, %d elements each", s->rows, s->columns,
                 s->lanes, s->vector);
 }
 
 static void print_statements(text *out, const role_op *r, const role_statement *s, int depth) {
-    static const char *const reduce[] = {"a thread an element", "a warp an element", "all warps an element"};
-    static const char *const dots[] = {"lanes along k", "lanes along n, warps along k", "threads over outputs"};
+    static const char *const reduce[] = {"a thread an element", "a warp an element", "all warps an element",
+                                         "four lanes an element"};
+    static const char *const dots[] = {"plain, lanes along k", "plain, lanes along n, warps along k",
+                                       "plain, threads over outputs", "tensor cores, warps along n",
+                                       "tensor cores, warps along k"};
     for (; s; s = s->next) {
         text_printf(out, "%*s", 4 * depth, "");
         switch (s->kind) {
@@ -60,7 +84,7 @@ static void print_statements(text *out, const role_op *r, const role_statement *
             text_printf(out, "%s %s dot(%s, ", variable_name(r, s->to), s->adds ? "+=" : "=",
                         variable_name(r, s->from));
             tile_print_node(out, &r->op, s->value);
-            text_printf(out, "%s)  // plain, %s", s->transposed ? ".T" : "", dots[s->dot]);
+            text_printf(out, "%s)  // %s", s->transposed ? ".T" : "", dots[s->dot]);
             if (s->why) text_printf(out, ": %s", s->why);
             break;
         case ROLE_SKINNY:
@@ -68,6 +92,40 @@ static void print_statements(text *out, const role_op *r, const role_statement *
                         variable_name(r, s->from), s->pages.number);
             print_pages(out, r, &s->pages);
             text_printf(out, ")  // %s x %s: %s", s->product->name, s->product->name, s->why);
+            break;
+        case ROLE_WIDE:
+            for (int i = 0; i < s->wide.count; i++)
+                text_printf(out, "%s%s", i ? ", " : "", variable_name(r, s->wide.product[i].to));
+            text_string(out, " = wide dot(");
+            print_wide(out, r, &s->wide);
+            text_printf(out, ")  // %s x %s: %s", s->product->name, s->product->name, s->why);
+            break;
+        case ROLE_WIDE_PAGES:
+            text_string(out, "pages when the operands are ready: ");
+            print_wide(out, r, &s->wide);
+            break;
+        case ROLE_ACTION: {
+            const tile_statement action = {
+                .kind = TILE_ACTION, .value = (tile_node *)s->value, .action = (level2_action *)s->action};
+            explicit_print_action(out, &r->op, &action);
+            break;
+        }
+        case ROLE_WIDE_TILE:
+        case ROLE_WIDE_TILE_PAGES:
+            if (s->kind == ROLE_WIDE_TILE_PAGES)
+                text_string(out, "pages when the operands are ready: ");
+            else
+                text_printf(out, "%s %s wide dot(", variable_name(r, s->to), s->adds ? "+=" : "=");
+            if (s->kind == ROLE_WIDE_TILE && s->from >= 0)
+                text_printf(out, "%s, ", variable_name(r, s->from));
+            else if (s->kind == ROLE_WIDE_TILE) {
+                tile_print_node(out, &r->op, s->left);
+                text_string(out, ", ");
+            }
+            print_slice(out, r, s->slice.access);
+            if (s->kind == ROLE_WIDE_TILE)
+                text_printf(out, "%s)  // %s x %s: %s", s->slice.transposed ? ".T" : "", s->product->name,
+                            s->product->name, s->why);
             break;
         case ROLE_SYNC:
             text_string(out, "sync");
@@ -100,11 +158,13 @@ static void print_statements(text *out, const role_op *r, const role_statement *
 }
 
 void role_print(text *out, const role_op *r) {
-    static const char *const layouts[] = {"rows", "atoms", "bands"};
+    static const char *const layouts[] = {"rows", "atoms", "bands", "mapped"};
     text_printf(out, "op %s\n", r->op.name);
     for (int i = 0; i < r->op.param_count; i++)
         if (r->op.params[i].kind <= TILE_INOUT && r->layout[r->op.params[i].ordinal] != ROLE_ROWS)
             text_printf(out, "layout %s: %s\n", r->op.params[i].name, layouts[r->layout[r->op.params[i].ordinal]]);
+        else if (r->op.params[i].kind <= TILE_INOUT && r->mapped[r->op.params[i].ordinal])
+            text_printf(out, "layout %s: rows, mapped\n", r->op.params[i].name);
     for (int i = 0; i < r->op.variable_count; i++) {
         const role_variable *v = &r->variables[i];
         if (v->place == ROLE_BUFFER && !v->first) continue;
@@ -116,6 +176,16 @@ void role_print(text *out, const role_op *r) {
             break;
         case ROLE_FUSED:
             text_string(out, "  fused");
+            break;
+        case ROLE_REGISTER:
+            text_string(out, "  registers, ");
+            layout_print(out, v->layout);
+            break;
+        case ROLE_STAGE:
+            text_printf(out, "  a stage of %s", r->op.level2->shared[v->shared].name);
+            break;
+        case ROLE_FRAGMENT:
+            text_string(out, "  fragment");
             break;
         case ROLE_PARTS:
             text_printf(out, "  parts of %s", variable_name(r, v->parts));

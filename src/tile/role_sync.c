@@ -48,11 +48,13 @@ static void touch(touches *t, const tile_node *n, bool own) {
 
 int role_accesses(const role_op *r, const role_statement *s, role_access *out) {
     touches t = {r, out, 0, NULL};
-    if (s->kind == ROLE_EACH && r->variables[s->to].place != ROLE_BUFFER) return 0; /* nothing is computed here */
+    if (s->kind == ROLE_EACH && r->variables[s->to].place != ROLE_BUFFER && r->variables[s->to].place != ROLE_FRAGMENT)
+        return 0; /* nothing is computed here */
     if (s->kind == ROLE_EACH) t.shape = &r->op.variables[s->to].shape;
     if (s->kind == ROLE_STORE) t.shape = &s->shape;
     touch(&t, s->value, true);
     t.shape = NULL;
+    touch(&t, s->left, false);
     touch(&t, s->begin, false);
     touch(&t, s->end, false);
     for (int i = 0; s->access && i < s->access->rank; i++)
@@ -271,7 +273,7 @@ static void pack(role_op *r, int statements) {
                     if (!is_placed(o) || o->first > v->first || (o->first == v->first && j >= i) || o->last < v->first)
                         continue;
                     if (v->offset >= o->offset + o->bytes || v->offset + v->bytes <= o->offset) continue;
-                    v->offset = (int64_t)align_up((uint64_t)(o->offset + o->bytes), 128);
+                    v->offset = (int64_t)align_up((uint64_t)(o->offset + o->bytes), v->atoms ? 1024 : 128);
                     moved = true;
                 }
             }
@@ -307,10 +309,14 @@ void role_share(role_lowering *l) {
     }
     meet(l, &r->consumer, &none);
     pack(r, measure(l, true));
-    if (r->shared_bytes > ROLE_SHARED) pack(r, measure(l, false));
+    if (r->shared_bytes > l->chip.shared) pack(r, measure(l, false));
     meet(l, &r->consumer, &again);
-    if (r->shared_bytes > ROLE_SHARED)
+    if (r->shared_bytes > l->chip.shared)
         role_unsupported(l, r->source->body ? r->source->body->line : 0,
-                         arena_printf(l->memory, "tiles of together %lld bytes of shared memory; there are %d",
-                                      (long long)r->shared_bytes, ROLE_SHARED));
+                         arena_printf(l->memory, "tiles of together %lld bytes of shared memory; there are %lld%s",
+                                      (long long)r->shared_bytes, (long long)l->chip.shared,
+                                      r->missed ? " (its tiles were chosen for wgmma, which this chip lacks: compile "
+                                                  "the program for this machine)"
+                                      : l->chip.shared < ROLE_SHARED ? " (compile the program for this machine)"
+                                                                     : ""));
 }

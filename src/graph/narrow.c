@@ -1,0 +1,137 @@
+/* Narrowing: temporaries between nodes lie in the type that their readers round them to anyway.
+ *
+ * A program whose products are of a 16-bit type says so: dot(P(f32(x[...])), ...). Where x is an f32 temporary and
+ * every reader rounds it to the same P, the writer can round it as well, once: f32 values rounded to P are the same
+ * bits, whoever does it. The wide strategy (tile/role.h) wants its left operand so, in memory; the pass changes a
+ * temporary's type where that makes the products of at least one reader wide, and leaves it where it would not.
+ *
+ * Safe when every load of the tensor, in every reader, is rounded to P before anything else is done with it, and every
+ * store, in every writer, is of an f32 value. Both are read off the bound programs.
+ *
+ * Requires: a checked graph. Ensures: an equivalent graph, to the bit. */
+#include "graph/graph_internal.h"
+#include "tile/role.h"
+
+typedef struct narrower {
+    mt_graph *g;
+    const graph_target *target;
+    bool wide; /* graph_gets_wide's answer */
+} narrower;
+
+static bool is_16_bit_float(const tile_format *f) {
+    return !tile_format_is_block(f) && f->scalar.kind == TILE_FLOAT && f->scalar.bits == 16;
+}
+
+/* Every load of the parameter in the tree is rounded to *to, which is set by the first. */
+static bool is_rounded(const tile_node *n, int param, const tile_format **to) {
+    const tile_format *f32 = tile_format_scalar("f32", 3), *first = NULL; /* the innermost cast to another type */
+    if (!n) return true;
+    const tile_node *x = n;
+    while (x->kind == TILE_CAST) {
+        if (x->type != f32) first = x->type;
+        x = x->a;
+    }
+    if (x->kind == TILE_LOAD && x->access->param == param) {
+        if (!first || !is_16_bit_float(first) || (*to && *to != first)) return false;
+        *to = first;
+    }
+    for (int i = 0; i < role_operand_count(x); i++)
+        if (!is_rounded(role_operand(x, i), param, to)) return false;
+    return true;
+}
+
+static bool statements_round(const tile_statement *s, int param, const tile_format **to) {
+    for (; s; s = s->next) {
+        if (!is_rounded(s->value, param, to) || !is_rounded(s->begin, param, to) || !is_rounded(s->end, param, to))
+            return false;
+        for (int d = 0; s->access && d < s->access->rank; d++)
+            if (!is_rounded(s->access->item[d].start, param, to) || !is_rounded(s->access->item[d].limit, param, to))
+                return false;
+        if (!statements_round(s->body, param, to) || !statements_round(s->otherwise, param, to)) return false;
+    }
+    return true;
+}
+
+/* Every store to the parameter, which is of a 16-bit type, rounds an f32 value. */
+static bool stores_f32(const tile_statement *s, int param) {
+    for (; s; s = s->next) {
+        const bool here = s->kind == TILE_STORE && s->access->param == param;
+        if (here && (s->adds || s->value->kind != TILE_CAST || s->value->a->type != tile_format_scalar("f32", 3)))
+            return false;
+        if (!stores_f32(s->body, param) || !stores_f32(s->otherwise, param)) return false;
+    }
+    return true;
+}
+
+/* The nodes that touch the tensor still bind, its writers store f32 values to it, and some reader is wide. */
+static bool is_good(narrower *w, int tensor) {
+    mt_graph *g = w->g;
+    bool wide = false;
+    for (size_t i = 0; i < g->node_count; i++) {
+        const graph_node *n = &g->nodes[i];
+        for (int p = 0; p < n->param_count; p++) {
+            const tile_op *op;
+            mt_error ignored;
+            if (n->signature[p].kind > TILE_INOUT || g->views[n->operand[p]].tensor != tensor) continue;
+            if (graph_bind_node(g, n, NULL, 0, &op, &ignored) != MT_OK) return false;
+            if (n->signature[p].kind == TILE_OUT && !stores_f32(op->body, p)) return false;
+            wide = wide || (n->signature[p].kind == TILE_IN && graph_is_wide(g, n, w->target));
+        }
+    }
+    return wide;
+}
+
+/* What all readers of the tensor round it to; NULL: nothing, or not the same. */
+static const tile_format *rounded_type(narrower *w, int tensor) {
+    mt_graph *g = w->g;
+    const tile_format *to = NULL;
+    for (size_t i = 0; i < g->node_count; i++) {
+        const graph_node *n = &g->nodes[i];
+        for (int p = 0; p < n->param_count; p++) {
+            const tile_op *op;
+            mt_error ignored;
+            if (n->signature[p].kind > TILE_INOUT || g->views[n->operand[p]].tensor != tensor) continue;
+            if (n->signature[p].kind == TILE_INOUT || !n->signature[p].type_constant) return NULL;
+            if (n->signature[p].kind == TILE_IN &&
+                (graph_bind_node(g, n, NULL, 0, &op, &ignored) != MT_OK || !statements_round(op->body, p, &to)))
+                return NULL;
+        }
+    }
+    return to;
+}
+
+static void run(void *context) {
+    narrower *w = context;
+    mt_graph *g = w->g;
+    for (size_t t = 0; t < g->tensor_count; t++) {
+        graph_tensor *tensor = &g->tensors[t];
+        if (tensor->role != MT_TEMP || tensor->type != graph_type(g, tile_format_scalar("f32", 3))) continue;
+        const tile_format *type = rounded_type(w, (int)t);
+        if (!type) continue;
+        const graph_tensor before = *tensor;
+        tensor->type = graph_type(g, type);
+        tensor->bytes /= 2;
+        if (!is_good(w, (int)t)) *tensor = before;
+    }
+}
+
+mt_status graph_narrow(mt_graph *g, const graph_target *target, mt_error *error) {
+    narrower w = {.g = g, .target = target};
+    if (!arena_protect(g->memory, run, &w)) return error_set(error, MT_E_MEMORY, NULL, "no memory to narrow tensors");
+    return MT_OK;
+}
+
+static void look(void *context) {
+    narrower *w = context;
+    run(w);
+    for (size_t i = 0; i < w->g->node_count && !w->wide; i++) w->wide = graph_is_wide(w->g, &w->g->nodes[i], w->target);
+}
+
+bool graph_gets_wide(const mt_graph *g, const graph_target *target) {
+    narrower w = {.target = target};
+    mt_error ignored;
+    if (!target->costs->wide_flops_per_second || graph_clone(g, &w.g, &ignored) != MT_OK) return false;
+    (void)arena_protect(w.g->memory, look, &w);
+    mt_graph_destroy(w.g);
+    return w.wide;
+}

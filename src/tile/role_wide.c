@@ -1,0 +1,243 @@
+/* Wide products: loops that become one WIDE, and what may be done with its sums.
+ *
+ * A loop is taken when it is nothing but sums of products (over constant turns, from column 0 on) and
+ *   - each product is left · rightᵀ with a tile of 64 or 128 rows and 64, 128 or 256 columns, all of one shape;
+ *   - the left operand is one slice of one tensor that the program only reads, that is MAPPED and lies in the products'
+ *     type, so that rounding it to that type (P(f32(x[...]))) changes nothing;
+ *   - the right operands are slices of weights in ATOMS of the products' type, from a multiple of 8 rows on;
+ *   - the sums fit into ROLE_WIDE_SUMS registers of each consumer, and a step into ROLE_WIDE_MOST pages;
+ *   - a loader can know where the slices begin.
+ * Columns beyond the tensors' last one are zeros on both sides.
+ *
+ * The sums' elements lie in registers, in an order that is the chip's. What follows may read them element by element,
+ * where it stores a tile of the same shape; if anything else is done with them (a reduction, elements at other places),
+ * the op is lowered without WIDE. */
+#include "tile/role_internal.h"
+
+typedef struct wide_product {
+    role_statement *dot, *sum;
+    const tile_access *left, *right;
+} wide_product;
+
+static bool is_16_bit_float(const tile_format *f) {
+    return !tile_format_is_block(f) && f->scalar.kind == TILE_FLOAT && f->scalar.bits == 16;
+}
+
+/* The slice that a tile of a 16-bit type is, when all that is done to it is rounding to the type it has. */
+const tile_access *role_plain_slice(const role_op *r, const tile_node *n, const tile_format *type) {
+    const tile_format *f32 = tile_format_scalar("f32", 3);
+    const tile_node *x = role_resolved(r, n);
+    while (x->kind == TILE_CAST && (x->type == type || x->type == f32)) x = role_resolved(r, x->a);
+    return x->kind == TILE_LOAD && x->type == type && x->shape.rank == 2 ? x->access : NULL;
+}
+
+static tile_node *put_begin(role_lowering *l, const tile_node *n, void *context) {
+    const role_statement *loop = context;
+    return (void)l, n->kind == TILE_LOOP && n->index == loop->index ? (tile_node *)loop->begin : NULL;
+}
+
+/* The slice takes all of the tensor's columns, piece by piece, from the same row on, which a loader can know. */
+static bool walks_columns(role_lowering *l, const role_statement *loop, const tile_access *a) {
+    int64_t low, high;
+    const tile_item *rows = &a->item[0], *columns = &a->item[1];
+    const tile_node *extent = l->r->op.params[a->param].extent[1];
+    for (int d = 0; d < 2; d++)
+        if (a->rank != 2 || a->item[d].kind != TILE_ITEM_RANGE || a->item[d].limit) return false;
+    const tile_node *first = role_rewrite(l, columns->start, put_begin, (void *)loop);
+    return extent->kind == TILE_CONST && role_step_of(l->r, columns->start, loop->index) == columns->size &&
+           role_range(l->r, first, &low, &high) && low == 0 && high == 0 &&
+           (loop->end->value.i - loop->begin->value.i) * columns->size >= extent->value.i &&
+           !role_has_loop(l->r, rows->start, loop->index) && role_is_early(l->r, rows->start) &&
+           role_range(l->r, rows->start, &low, &high) && low >= 0;
+}
+
+static bool same_start(const tile_node *a, const tile_node *b) {
+    if (a == b) return true;
+    if (!a || !b || a->kind != b->kind || a->op != b->op || a->index != b->index || a->type != b->type) return false;
+    if (a->kind == TILE_CONST) return a->value.i == b->value.i;
+    if (a->kind == TILE_ELEMENTWISE) return same_start(a->a, b->a) && same_start(a->b, b->b);
+    return a->kind == TILE_GRID || a->kind == TILE_LOOP || a->kind == TILE_VAR;
+}
+
+/* False: the product cannot be wide. */
+static bool find_product(role_lowering *l, const role_statement *loop, role_statement *dot, wide_product *out) {
+    const role_op *r = l->r;
+    const int64_t rows = dot->shape.extent[0], columns = dot->shape.extent[1];
+    const tile_format *type = dot->left->type;
+    const tile_node *right = role_resolved(r, dot->value);
+    if ((rows != 64 && rows != 128) || (columns != 64 && columns != 128 && columns != 256) || !is_16_bit_float(type) ||
+        right->kind != TILE_TRANSPOSE || right->shape.rank != 2 || right->type != type)
+        return false;
+    *out = (wide_product){dot, dot->next, role_plain_slice(r, dot->left, type), role_plain_slice(r, right->a, type)};
+    if (!out->left || !out->right) return false;
+    const tile_param *x = &r->op.params[out->left->param], *w = &r->op.params[out->right->param];
+    return x->kind == TILE_IN && w->kind == TILE_IN && r->mapped[x->ordinal] && r->layout[w->ordinal] == ROLE_ATOMS &&
+           walks_columns(l, loop, out->left) && walks_columns(l, loop, out->right) &&
+           x->extent[1]->value.i == w->extent[1]->value.i && x->extent[1]->value.i % 8 == 0 &&
+           role_divisor(r, out->right->item[0].start) % 8 == 0;
+}
+
+/* The products of a loop; 0: it is something else. */
+static int find_products(role_lowering *l, const role_statement *loop, wide_product *out) {
+    const role_op *r = l->r;
+    int count = 0;
+    if (loop->begin->kind != TILE_CONST || loop->end->kind != TILE_CONST ||
+        loop->end->value.i <= loop->begin->value.i || loop->end->value.i - loop->begin->value.i > 1 << 20)
+        return 0;
+    for (role_statement *s = loop->body; s; s = s->next) {
+        if (s->kind == ROLE_EACH && s->declares && r->variables[s->to].value) continue;
+        if (s->kind != ROLE_DOT || !s->next || !role_is_sum_of(s->next, s) || count == ROLE_WIDE_PRODUCTS ||
+            !find_product(l, loop, s, &out[count]))
+            return 0;
+        const wide_product *p = &out[count++];
+        if (p->left->param != out->left->param || !same_start(p->left->item[0].start, out->left->item[0].start) ||
+            !role_same_shape(&p->dot->shape, &out->dot->shape) || p->dot->left->type != out->dot->left->type)
+            return 0;
+        for (const role_statement *o = loop->body; o; o = o->next) /* nothing else is added, no operand reads a sum */
+            if (o != p->sum &&
+                (o->to == p->sum->to || role_reads(r, o->value, p->sum->to) || role_reads(r, o->left, p->sum->to)))
+                return 0;
+        s = s->next;
+    }
+    const int64_t columns = count ? out->dot->shape.extent[1] : 0, rows = count ? out->dot->shape.extent[0] : 0;
+    return count && count * rows * columns <= (int64_t)ROLE_WIDE_SUMS * ROLE_THREADS &&
+                   1 + count * ceil_div(columns, ROLE_WIDE_PAGE) <= ROLE_WIDE_MOST
+               ? count
+               : 0;
+}
+
+/* Puts a WIDE and the sums into the loop's place. Returns where it goes on; NULL: nothing was done. */
+static role_statement **wide_loop(role_lowering *l, role_statement **at) {
+    role_statement *loop = *at;
+    wide_product p[ROLE_WIDE_PRODUCTS];
+    const int count = find_products(l, loop, p);
+    if (!count) return NULL;
+    role_statement *s = role_new_statement(l, ROLE_WIDE, p[0].dot->line);
+    s->product = p[0].dot->left->type;
+    s->shape = p[0].dot->shape;
+    s->why = "many rows, operands in memory in the products' type";
+    s->wide = (role_wide){.rows = s->shape.extent[0],
+                          .columns = s->shape.extent[1],
+                          .steps = ceil_div(l->r->op.params[p[0].left->param].extent[1]->value.i, ROLE_WIDE_K),
+                          .left = p[0].left->param,
+                          .row = p[0].left->item[0].start,
+                          .count = count};
+    *at = s;
+    at = &s->next;
+    for (int i = 0; i < count; i++) {
+        const int to = p[i].dot->to;
+        s->wide.product[i] = (struct role_wide_product){to, p[i].right->param, p[i].right->item[0].start};
+        l->r->variables[to].place = ROLE_FRAGMENT;
+        l->r->variables[to].why = "the tensor cores leave it there";
+        *at = p[i].sum;
+        at = &p[i].sum->next;
+    }
+    *at = loop->next;
+    return at;
+}
+
+void role_wide_loops(role_lowering *l, role_statement **at, bool early) {
+    while (*at) {
+        role_statement *s = *at, **next = s->kind == ROLE_FOR && early ? wide_loop(l, at) : NULL;
+        if (next) {
+            at = next;
+            continue;
+        }
+        const bool inner = early && (s->kind != ROLE_IF || role_is_early(l->r, s->value)) &&
+                           (s->kind != ROLE_FOR || (role_is_early(l->r, s->begin) && role_is_early(l->r, s->end)));
+        role_wide_loops(l, &s->body, inner);
+        role_wide_loops(l, &s->otherwise, inner);
+        at = &s->next;
+    }
+}
+
+/* ---- what is done with the sums ---- */
+
+bool role_is_fragment(const role_op *r, const tile_node *n, int with) {
+    return (void)with, n->kind == TILE_VAR && r->variables[n->index].place == ROLE_FRAGMENT;
+}
+
+/* Rows and columns of a tile, all dimensions but the last together. */
+static void matrix_of(const tile_shape *s, int64_t *rows, int64_t *columns) {
+    *columns = s->rank ? s->extent[s->rank - 1] : 1;
+    *rows = tile_shape_count(s) / *columns;
+}
+
+/* Every FRAGMENT in the tree is read at the element that is computed, in a tile of so many rows and columns, or, when
+ * it has but one column, at its row. */
+static bool stays(const role_op *r, const tile_node *n, int64_t rows, int64_t columns) {
+    if (!role_any(r, n, role_is_fragment, 0)) return true;
+    int64_t own_rows, own_columns;
+    matrix_of(&n->shape, &own_rows, &own_columns);
+    if (own_rows != rows || (own_columns != columns && own_columns != 1)) return false;
+    if (n->kind == TILE_VAR)
+        return r->variables[n->index].place == ROLE_FRAGMENT ||
+               (r->variables[n->index].place == ROLE_FUSED &&
+                stays(r, r->variables[n->index].value, own_rows, own_columns));
+    if (n->kind != TILE_ELEMENTWISE && n->kind != TILE_SELECT && n->kind != TILE_CAST && n->kind != TILE_RESHAPE &&
+        n->kind != TILE_BROADCAST)
+        return false;
+    for (int i = 0; i < role_operand_count(n); i++) {
+        const tile_node *o = role_operand(n, i);
+        if (o && !stays(r, o, own_rows, own_columns)) return false;
+    }
+    return true;
+}
+
+static role_spread fragment_spread(int64_t rows, int64_t columns) {
+    return (role_spread){.rows = rows, .columns = columns, .vector = columns > 1 ? 2 : 1, .fragment = true};
+}
+
+static bool store_fits(const role_op *r, role_statement *s) {
+    const tile_access *a = s->access;
+    const tile_format *type = r->op.params[a->param].type;
+    tile_shape shape = s->shape;
+    int64_t rows, columns;
+    if (shape.rank < 2 || role_scattered(s, &shape) || s->adds || a->item[a->rank - 1].kind != TILE_ITEM_RANGE ||
+        type->bits < 8 || tile_format_is_block(type))
+        return false;
+    for (int d = 0; d < a->rank; d++)
+        if (role_any(r, a->item[d].start, role_is_fragment, 0) ||
+            (a->item[d].limit && role_any(r, a->item[d].limit, role_is_fragment, 0)))
+            return false;
+    matrix_of(&shape, &rows, &columns);
+    s->spread = fragment_spread(rows, columns);
+    return (rows == 64 || rows == 128) && columns % 64 == 0 && columns <= 256 && stays(r, s->value, rows, columns);
+}
+
+/* An EACH or REDUCE into a FRAGMENT. */
+static bool tile_fits(const role_op *r, role_statement *s) {
+    int64_t rows, columns;
+    const bool reduce = s->kind == ROLE_REDUCE;
+    if (reduce && (s->op == TILE_ARGMAX || s->value->shape.rank != 2 || s->axis != 1)) return false;
+    matrix_of(reduce ? &s->value->shape : &r->op.variables[s->to].shape, &rows, &columns);
+    s->spread = fragment_spread(rows, columns);
+    if (reduce) s->reduce = ROLE_QUAD;
+    return rows == 128 && (columns == 1 || (columns % 64 == 0 && columns <= 256)) && !(reduce && columns == 1) &&
+           s->value->shape.rank <= 2 && stays(r, s->value, rows, columns);
+}
+
+bool role_fragments_fit(role_lowering *l, role_statement *s) {
+    const role_op *r = l->r;
+    for (; s; s = s->next) {
+        const tile_node *const read[] = {s->value, s->left, s->begin, s->end};
+        bool reads = false;
+        for (size_t i = 0; i < COUNT_OF(read); i++) reads |= role_any(r, read[i], role_is_fragment, 0);
+        for (int d = 0; s->access && d < s->access->rank; d++)
+            reads |= role_any(r, s->access->item[d].start, role_is_fragment, 0);
+        const bool writes = s->to >= 0 && r->variables[s->to].place == ROLE_FRAGMENT;
+        bool fits = !reads && !writes;
+        if (s->kind == ROLE_EACH && r->variables[s->to].place == ROLE_FUSED)
+            fits = true;
+        else if (s->kind == ROLE_STORE && reads)
+            fits = store_fits(r, s);
+        else if ((s->kind == ROLE_EACH || s->kind == ROLE_REDUCE) && writes)
+            fits = tile_fits(r, s);
+        else if (s->kind == ROLE_WIDE_TILE) {
+            s->spread = fragment_spread(128, s->slice.rows);
+            fits = writes && (s->slice.transposed || stays(r, s->left, 128, s->slice.rows));
+        }
+        if (!fits || !role_fragments_fit(l, s->body) || !role_fragments_fit(l, s->otherwise)) return false;
+    }
+    return true;
+}

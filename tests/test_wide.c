@@ -1,0 +1,262 @@
+/* Wide products: what becomes one, and why the rest does not; their numbers on the simulator against the interpreter,
+ * at odd sizes; the code compiles for Hopper, stays in registers, and ptxas sees no reason to serialise it. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "cuda_harness.h"
+#include "machine/cuda/nvrtc.h"
+
+static char cache[TEMPORARY_BYTES];
+
+static const char *keep(const char *format, ...) PRINTF_LIKE(1, 2);
+static const char *keep(const char *format, ...) {
+    static char store[400][160];
+    static int used;
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(store[used], sizeof store[0], format, arguments);
+    va_end(arguments);
+    return store[used++];
+}
+
+static void add_cases(void) {
+    static const struct {
+        int m, n, k, bm, bn, bk;
+        const char *p;
+    } sizes[] = {{64, 64, 64, 64, 64, 64, "bf16"},      {65, 200, 200, 64, 64, 1024, "f16"},
+                 {1, 8, 8, 64, 128, 64, "bf16"},        {130, 72, 520, 128, 64, 256, "f16"},
+                 {127, 300, 136, 128, 128, 64, "bf16"}, {70, 130, 72, 64, 256, 64, "bf16"},
+                 {129, 257, 328, 128, 256, 128, "bf16"}};
+    for (size_t i = 0; i < COUNT_OF(sizes); i++) {
+        const int m = sizes[i].m, n = sizes[i].n, k = sizes[i].k;
+        add_case(keep("wide linear %dx%dx%d by %dx%d", m, n, k, sizes[i].bm, sizes[i].bn), "linear",
+                 keep("N=%d K=%d BM=%d BN=%d BK=%d X=%s W=%s P=%s", n, k, sizes[i].bm, sizes[i].bn, sizes[i].bk,
+                      sizes[i].p, sizes[i].p, sizes[i].p),
+                 keep("x %d %d; w %d %d; y %d %d", m, k, n, k, m, n), 1e-2);
+    }
+    add_case("wide two products",
+             "tile t(x: in bf16[M, 136], a: in bf16[N, 136], b: in bf16[N, 136], r: in f32[M, N], g: in f16[N], y: out "
+             "f32[M, N]) over (n in ceil(N / 128), m in ceil(M / 128)) { p: f32[128, 128] = 0; q: f32[128, 128] = 0; "
+             "for k in stream(ceil(136 / 64)) { t = x[m*128 : +128, k*64 : +64]; p += dot(t, a[n*128 : +128, k*64 : "
+             "+64].T); q += dot(t, b[n*128 : +128, k*64 : +64].T) }; y[m*128 : +128, n*128 : +128] = p / (1 + exp(-p)) "
+             "* q + r[m*128 : +128, n*128 : +128] * f32(g[n*128 : +128]) }",
+             "", "x 140 136; a 150 136; b 150 136; r 140 150; g 150; y 140 150", 1e-3);
+    add_case("wide into a cache, and a copy",
+             "tile t(pos: live i32, x: in f16[M, 64], w: in f16[192, 64], c: out f16[S, 3, 64], y: out bf16[M, 192]) "
+             "over (h in 3, m in ceil(M / 64)) { p: f32[64, 64] = 0; for k in stream(1) { p += dot(x[m*64 : +64, k*64 "
+             ": +64], w[h*64 : +64, k*64 : +64].T) }; c[pos + m*64 : +64 < pos + M, h, :] = f16(p * 2); y[m*64 : +64, "
+             "h*64 : +64] = bf16(where(p > 0, p, 0)) }",
+             "", "x 70 64; w 192 64; c 100 3 64; y 70 192", 1e-2)
+        ->lives[0] = 7;
+    add_case("wide, live rows",
+             "tile t(n: live i32, x: in bf16[n, 64], w: in bf16[64, 64], y: out f32[n, 64]) over (m in ceil(n / 64)) { "
+             "p: f32[64, 64] = 0; for k in stream(1) { p += dot(x[m*64 : +64, k*64 : +64], w[0 : +64, k*64 : +64].T) "
+             "}; y[m*64 : +64, :] = p }",
+             "", "x 150 64; w 64 64; y 150 64", 1e-3)
+        ->lives[0] = 90;
+}
+
+/* What lies beyond a live extent counts as zero, whatever the map says. */
+static void add_live(void) {
+    add_case("wide, live rows, into a longer tensor",
+             "tile t(n: live i32, x: in bf16[n, 64], w: in bf16[64, 64], y: out f32[R, 64]) over (m in ceil(R / 64)) { "
+             "p: f32[64, 64] = 0; for k in stream(1) { p += dot(x[m*64 : +64, k*64 : +64], w[0 : +64, k*64 : +64].T) "
+             "}; y[m*64 : +64, :] = p + 1 }",
+             "", "x 150 64; w 64 64; y 150 64", 1e-3)
+        ->lives[0] = 90;
+}
+
+static void add_attention(void) {
+    add_case("wide attention", "attention", "H=8 HK=2 D=64 BM=32 C=f16 P=f16",
+             "q 70 8 64; kc 150 2 64; vc 150 2 64; y 70 8 64", 5e-3)
+        ->lives[0] = 37;
+    cases[case_count - 1].args[0] = 0.125;
+    add_case("wide attention, long heads", "attention", "H=2 HK=2 D=128 BM=128 C=bf16 P=bf16",
+             "q 130 2 128; kc 200 2 128; vc 200 2 128; y 130 2 128", 3e-2)
+        ->lives[0] = 0;
+    cases[case_count - 1].args[0] = 0.1;
+    add_case("wide attention, heads of as many pages as every SM has", "attention",
+             "H=2 HK=1 D=192 BM=64 C=bf16 P=bf16", "q 70 2 192; kc 150 1 192; vc 150 1 192; y 70 2 192", 3e-2)
+        ->lives[0] = 65;
+    cases[case_count - 1].args[0] = 0.05;
+    add_case("wide attention, long blocks", "attention", "H=4 HK=2 D=64 BM=64 BS=128 C=f16 P=f16",
+             "q 65 4 64; kc 300 2 64; vc 300 2 64; y 65 4 64", 5e-3)
+        ->lives[0] = 211;
+    cases[case_count - 1].args[0] = 0.125;
+}
+
+static void add_live_attention(void) {
+    add_case(
+        "wide attention, a live extent",
+        "tile t(n: live i32, q: in f32[M, 64], kc: in f16[n, 64], vc: in f16[n, 64], y: out f32[M, 64]) over (m in "
+        "ceil(M / 128)) { queries = f16(q[m*128 : +128, :]); most: f32[128, 1] = 0; acc: f32[128, 64] = 0; for j in "
+        "stream(ceil(n / 64)) { s = dot(queries, kc[j*64 : +64, :].T); most = max(most, max(s, axis = 1)); acc = "
+        "acc + dot(f16(1 + s * 0.1), vc[j*64 : +64, :]) }; y[m*128 : +128, :] = acc + most }",
+        "", "q 130 64; kc 150 64; vc 150 64; y 130 64", 1e-2)
+        ->lives[0] = 90;
+}
+
+static int set_up(void **state) {
+    (void)state;
+    if (!temporary_make(cache)) return -1;
+    setenv("MONOTILE_CACHE", cache, 1);
+    add_cases();
+    add_live();
+    add_attention();
+    add_live_attention();
+    case_memory = arena_new();
+    for (int i = 0; i < case_count; i++) {
+        if (!bind_case(&cases[i])) return -1;
+        cuda_case *k = &cuda_cases[cuda_case_count++];
+        *k = (cuda_case){.c = &cases[i], .op = {.op = cases[i].op}};
+        for (int t = 0; t < cases[i].op->tensor_count; t++) k->op.layout[t] = role_wish(cases[i].op, t);
+    }
+    return case_memory ? 0 : -1;
+}
+
+static int tear_down(void **state) {
+    (void)state;
+    for (int i = 0; i < case_count; i++) free(cases[i].source), free(cases[i].own_tensors);
+    arena_free(case_memory);
+    return temporary_remove(cache);
+}
+
+/* ---- the lowered form ---- */
+
+/* All pages of a slice are held at once: a long head's would be more than an SM may have. */
+static void test_long_heads(void **state) {
+    (void)state;
+    test_case c = {.source = "attention", .constants = "H=4 HK=1 D=256 BM=32 C=bf16 P=bf16"};
+    role_wide_needs w;
+    assert_true(bind_case(&c));
+    assert_false(role_has_wide(c.op, &w));
+}
+
+static bool is_wide(const char *source, const char *constants) {
+    test_case c = {.source = (char *)source, .constants = constants};
+    role_wide_needs w;
+    if (!bind_case(&c)) fail_msg("%s: does not bind", source);
+    const bool wide = role_has_wide(c.op, &w);
+    if (wide) assert_true(w.mapped[0] && w.weight[1] && !w.weight[0] && !w.mapped[1]);
+    return wide;
+}
+
+static void test_lowering(void **state) {
+    (void)state;
+    for (int i = 0; i < cuda_case_count; i++) {
+        role_op *r;
+        text t = {0};
+        mt_error error = {0};
+        const bool tiles = starts_with(cuda_cases[i].c, "wide") && strstr(cuda_cases[i].c->name, "attention");
+        if (tiles) {
+            assert_int_equal(cuda_cases[i].op.layout[0], ROLE_ROWS);
+            assert_int_equal(cuda_cases[i].op.layout[1], ROLE_MAPPED);
+            assert_int_equal(cuda_cases[i].op.layout[2], ROLE_MAPPED);
+            assert_int_equal(role_lower(case_memory, &r, cuda_cases[i].c->op, cuda_cases[i].op.layout, &error), MT_OK);
+            role_print(&t, r);
+            if (getenv("WIDE_PRINT")) fprintf(stderr, "%s", t.data);
+            assert_true(r->wide && r->page_count == 2 && strstr(t.data, "four lanes an element"));
+            text_free(&t);
+            continue;
+        }
+        assert_int_equal(cuda_cases[i].op.layout[0], ROLE_MAPPED);
+        assert_int_equal(cuda_cases[i].op.layout[1], ROLE_ATOMS);
+        assert_int_equal(role_lower(case_memory, &r, cuda_cases[i].c->op, cuda_cases[i].op.layout, &error), MT_OK);
+        assert_true(r->wide && r->page_count == 1 && r->shared_bytes == 0);
+        role_print(&t, r);
+        assert_non_null(strstr(t.data, "= wide dot(x["));
+        assert_non_null(strstr(t.data, "pages when the operands are ready"));
+        text_free(&t);
+        role_layout plain[TILE_PARAMS] = {ROLE_ROWS}; /* an operand that the chip cannot map, a weight in rows */
+        for (int which = 0; which < 2; which++) {
+            memcpy(plain, cuda_cases[i].op.layout, sizeof plain);
+            plain[which] = ROLE_ROWS;
+            if (role_lower(case_memory, &r, cuda_cases[i].c->op, plain, &error) == MT_OK) assert_false(r->wide);
+        }
+    }
+    assert_true(is_wide("linear", "N=512 K=512 BM=64 BN=64 X=bf16 W=bf16 P=bf16"));
+    assert_false(is_wide("linear", "N=512 K=512 BM=16 BN=64 X=bf16 W=bf16 P=bf16")); /* few rows */
+    assert_false(is_wide("linear", "N=512 K=512 BM=64 BN=32 X=bf16 W=bf16 P=bf16")); /* few columns */
+    assert_false(is_wide("linear", "N=512 K=512 BM=64 BN=64 X=f32 W=bf16 P=bf16"));  /* x is to be rounded */
+    assert_false(is_wide("linear", "N=512 K=512 BM=64 BN=64 X=bf16 W=f16 P=bf16"));  /* w is to be rounded */
+    assert_false(is_wide("linear", "N=512 K=512 BM=64 BN=64 X=bf16 W=q8_0 P=bf16")); /* w is to be decoded */
+    assert_false(is_wide("linear", "N=512 K=500 BM=64 BN=64 X=bf16 W=bf16 P=bf16")); /* rows that no map can have */
+    assert_false(is_wide("norm_linear", "N=512 K=512 BM=64 BN=64 T=bf16 W=bf16 P=bf16")); /* x is scaled */
+    static const char *const others[] = {
+        /* a reduction of the sums; elements at other places; more sums than registers; two left operands */
+        "tile t(x: in bf16[M, 64], w: in bf16[N, 64], y: out f32[M, 1]) over (m in ceil(M / 64)) { p: f32[64, 64] = 0; "
+        "for k in stream(1) { p += dot(x[m*64 : +64, k*64 : +64], w[0 : +64, k*64 : +64].T) }; y[m*64 : +64, :] = "
+        "sum(p, 1) }",
+        "tile t(x: in bf16[M, 64], w: in bf16[N, 64], y: out f32[N, M]) over (m in ceil(M / 64)) { p: f32[64, 64] = 0; "
+        "for k in stream(1) { p += dot(x[m*64 : +64, k*64 : +64], w[0 : +64, k*64 : +64].T) }; y[0 : +64, m*64 : +64] "
+        "= p.T }",
+        "tile t(x: in bf16[M, 64], w: in bf16[N, 64], v: in bf16[N, 64], y: out f32[M, N]) over (m in ceil(M / 128)) { "
+        "p: f32[128, 256] = 0; q: f32[128, 256] = 0; for k in stream(1) { p += dot(x[m*128 : +128, k*64 : +64], w[0 : "
+        "+256, k*64 : +64].T); q += dot(x[m*128 : +128, k*64 : +64], v[0 : +256, k*64 : +64].T) }; y[m*128 : +128, 0 : "
+        "+256] = p + q }",
+        "tile t(x: in bf16[M, 64], z: in bf16[M, 64], w: in bf16[N, 64], y: out f32[M, N]) over (m in ceil(M / 64)) { "
+        "p: f32[64, 64] = 0; q: f32[64, 64] = 0; for k in stream(1) { p += dot(x[m*64 : +64, k*64 : +64], w[0 : +64, "
+        "k*64 : +64].T); q += dot(z[m*64 : +64, k*64 : +64], w[0 : +64, k*64 : +64].T) }; y[m*64 : +64, 0 : +64] = p + "
+        "q }"};
+    for (size_t i = 0; i < COUNT_OF(others); i++) assert_false(is_wide(others[i], ""));
+}
+
+/* ---- numbers ---- */
+
+static void test_numbers(void **state) {
+    (void)state;
+    int failed = 0;
+    if (system("${CXX:-c++} --version > /dev/null 2>&1")) {
+        print_message("skipped: there is no C++ compiler to run the emitted code with\n");
+        skip();
+    }
+    assert_true(build_chunk(0, cuda_case_count));
+    for (int i = 0; i < cuda_case_count; i++) {
+        char what[1100];
+        random_begin(cuda_cases[i].c);
+        if (check_cuda(&cuda_cases[i], what, sizeof what)) continue;
+        failed++;
+        print_message("%s: %s\n", cuda_cases[i].c->name, what);
+    }
+    assert_int_equal(failed, 0);
+}
+
+/* ---- code ---- */
+
+static void test_compiles(void **state) {
+    (void)state;
+    int major, minor;
+    mt_error error = {0};
+    if (cuda_nvrtc_version(&major, &minor, &error) != MT_OK) {
+        print_message("skipped: %s\n", error.message);
+        skip();
+    }
+    for (int traced = 0; traced < 2; traced++) {
+        emit_cuda_op ops[CUDA_CHUNK];
+        text unit = {0}, cubin = {0}, log = {0};
+        emit_cuda_info info = {.no_lines = true};
+        static const char *const options[] = {"--std=c++17", "-default-device", "-DMT_TRACE"};
+        for (int i = 0; i < cuda_case_count; i++) ops[i] = cuda_cases[i].op;
+        assert_int_equal(emit_cuda(&unit, ops, (size_t)cuda_case_count, &info, &error), MT_OK);
+        const cuda_unit u = {.name = "program.cu",
+                             .text = unit.data,
+                             .architecture = "sm_90a",
+                             .options = options,
+                             .option_count = COUNT_OF(options) - !traced};
+        if (getenv("WIDE_DUMP")) file_write_atomic(getenv("WIDE_DUMP"), unit.data, unit.length, NULL);
+        if (cuda_compile(&cubin, &log, &u, &error)) fail_msg("%s: %s", error.where, error.message);
+        if (log.length && (strstr(log.data, "warning") || strstr(log.data, "serialized"))) fail_msg("%s", log.data);
+        text_free(&unit);
+        text_free(&cubin);
+        text_free(&log);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_lowering), cmocka_unit_test(test_long_heads),
+                                       cmocka_unit_test(test_numbers), cmocka_unit_test(test_compiles)};
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
