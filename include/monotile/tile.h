@@ -55,6 +55,9 @@ typedef struct mt_parameter {
  * none). At most `room` are written; the result is their number, 0 when there is no such program. */
 MT_API size_t mt_tile_parameters(const mt_tile *t, const char *name, mt_parameter *out, size_t room);
 MT_API size_t mt_tile_constants(const mt_tile *t, const char *name, mt_constant *out, size_t room);
+/* The other constant that a constant's default names, as in `X = f32, T = X`: where X is given, T follows. NULL: none.
+ */
+MT_API const char *mt_tile_constant_follows(const mt_tile *t, const char *name, const char *constant);
 
 /* Binds constants and checks the whole program. The result strings are the caller's, to be freed with free(); each may
  * be NULL if unwanted: `bound` the program with its constants, `code` the C that the CPU machine compiles. */

@@ -93,7 +93,10 @@ static const char *find_type(const apply *a, const char *name, const mt_constant
     for (int i = 0; i < a->tensor_count; i++)
         if (a->tensors[i].type[0] && !strcmp(a->tensors[i].parameter->type, name)) return a->tensors[i].type;
     for (size_t i = 0; i < default_count; i++)
-        if (defaults[i].type && !strcmp(defaults[i].name, name)) return defaults[i].type;
+        if (defaults[i].type && !strcmp(defaults[i].name, name)) {
+            const char *other = mt_tile_constant_follows(a->file, a->program, name); /* one in front of it: this ends */
+            return other ? find_type(a, other, defaults, default_count) : defaults[i].type;
+        }
     return name; /* no constant: the type itself */
 }
 
@@ -209,6 +212,8 @@ mt_status apply_build(apply *a, const mt_tile *file, const char *program, const 
     mt_constant defaults[APPLY_CONSTANTS];
     mt_operand operands[APPLY_PARAMETERS + 2 * APPLY_CONSTANTS];
     size_t operand_count = 0;
+    a->file = file;
+    a->program = program;
     const size_t count = mt_tile_parameters(file, program, a->parameters, APPLY_PARAMETERS);
     const size_t default_count = mt_tile_constants(file, program, defaults, APPLY_CONSTANTS);
     if (!count) return cli_error(error, MT_E_ARGUMENT, program, "there is no tile program of this name");

@@ -31,6 +31,8 @@ typedef struct apply_tensor {
 
 typedef struct apply {
     mt_graph *graph;
+    const mt_tile *file; /* and the program in it */
+    const char *program;
     mt_parameter parameters[APPLY_PARAMETERS];
     apply_tensor tensors[APPLY_PARAMETERS];
     int tensor_count;

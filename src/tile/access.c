@@ -17,6 +17,7 @@
  *
  * tile_summarise is called for every instruction of a schedule, and so allocates nothing. */
 #include "tile/check.h"
+#include "tile/explicit.h"
 
 #include <inttypes.h>
 
@@ -488,6 +489,12 @@ static void walk_block(walk *w, const tile_statement *s) {
             if (s->adds) touch(w, s->access, false);
             visit_access(w, s->access, true);
             if (s->adds && is_float(s->value->type)) add_flops(w, tile_shape_count(&s->shape));
+            break;
+        case TILE_ACTION: /* level 2: of a role its statements; of others what they read */
+            if (s->value) visit(w, s->value);
+            if (s->action->kind == LEVEL2_VIEW)
+                w->variables[s->action->variable] = range_of_type(w->op->variables[s->action->variable].type);
+            walk_block(w, s->body);
             break;
         }
     }

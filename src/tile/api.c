@@ -6,6 +6,7 @@
 #include "emit/emit_cuda.h"
 #include "monotile/tile.h"
 #include "tile/ast.h"
+#include "tile/layout.h"
 
 enum { MOST_TEXT = 1 << 20 }; /* bytes of a .tile file that are read; tile_parse takes no more */
 
@@ -100,6 +101,10 @@ size_t mt_tile_constants(const mt_tile *t, const char *name, mt_constant *out, s
     return count > 0 ? (size_t)count : 0;
 }
 
+const char *mt_tile_constant_follows(const mt_tile *t, const char *name, const char *constant) {
+    return tile_constant_follows(as_file(t), name, constant);
+}
+
 /* Moves the text to the caller; false when memory ran out. */
 static bool give(text *t, char **out) {
     if (t->failed || !t->data) return false;
@@ -167,6 +172,7 @@ mt_status mt_tile_lower(const mt_tile *t, const char *name, const mt_constant *c
         status = emit_cuda_one(&shown, &op, error);
     } else if (status == MT_OK && (status = role_lower(memory, &lowered, op.op, op.layout, error)) == MT_OK) {
         role_print(&shown, lowered);
+        layout_print_role(&shown, lowered);
     }
     if (status == MT_OK && !give(&shown, out)) status = error_set(error, MT_E_MEMORY, name, "no memory for the text");
     text_free(&shown);

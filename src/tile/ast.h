@@ -46,7 +46,27 @@ struct ast_expr {
     ast_expr *next;
 };
 
-typedef enum ast_statement_kind { AST_ASSIGN, AST_DECLARE, AST_UPDATE, AST_STORE, AST_FOR, AST_IF } ast_statement_kind;
+typedef enum ast_statement_kind {
+    AST_ASSIGN,
+    AST_DECLARE,
+    AST_UPDATE,
+    AST_STORE,
+    AST_FOR,
+    AST_IF,
+    /* level 2 */
+    AST_SHARED,  /* name, count, type, shape, is_pages, swizzle, rows */
+    AST_BARRIER, /* name, count, arguments: the names of roles */
+    AST_ROLE,    /* name, count: of warps or, if is_groups, of warpgroups; body */
+    AST_DO       /* name(arguments) */
+} ast_statement_kind;
+
+typedef struct ast_level2 { /* what only statements of level 2 have */
+    ast_expr *count;        /* NULL: one */
+    ast_expr *arguments;    /* a list */
+    ast_expr *layout;       /* DECLARE with `reg`: factors from the left, or NULL */
+    ast_expr *swizzle, *rows;
+    bool is_pages, is_groups;
+} ast_level2;
 
 typedef struct ast_statement {
     ast_statement_kind kind;
@@ -59,6 +79,7 @@ typedef struct ast_statement {
     ast_expr *value;       /* the right side, or the condition of IF */
     ast_expr *begin, *end; /* FOR; begin NULL for 0 */
     bool stream;           /* FOR */
+    ast_level2 *level2;    /* SHARED, BARRIER, ROLE, DO; DECLARE behind `reg` */
     struct ast_statement *body, *otherwise, *next;
 } ast_statement;
 

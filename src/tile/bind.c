@@ -17,7 +17,7 @@ static const ast_tile *find_tile(const tile_file *f, const char *name) {
 
 static void open_check(check *c, arena *memory, const tile_file *f, const ast_tile *tile, tile_diagnostics *diagnostics,
                        mt_error *error) {
-    *c = (check){.memory = memory, .file = f, .tile = tile, .in_header = true};
+    *c = (check){.memory = memory, .file = f, .tile = tile, .in_header = true, .role = -1};
     c->report = (ast_reporter){.path = tile->source->path,
                                .text = tile->source->text,
                                .length = tile->source->length,
@@ -38,6 +38,16 @@ static const tile_format *type_default(const check *c, const ast_expr *e) {
     return !s                           ? tile_file_find_format(c->file, e->name)
            : s->kind == SYMBOL_CONSTANT ? c->op->constants[s->index].type
                                         : NULL;
+}
+
+const char *tile_constant_follows(const tile_file *f, const char *program, const char *constant) {
+    const ast_tile *tile = find_tile(f, program);
+    const ast_constant *k = tile ? tile->constants : NULL;
+    while (k && strcmp(k->name, constant)) k = k->next;
+    if (!k || !k->value || k->value->kind != AST_NAME) return NULL;
+    for (const ast_constant *other = tile->constants; other != k; other = other->next)
+        if (!strcmp(other->name, k->value->name)) return other->name;
+    return NULL;
 }
 
 /* Adds a constant, from `given` or by its default. Without either its value is INT64_MIN, and its uses are silent. */
@@ -324,6 +334,7 @@ static void run_binding(void *context) {
     c->in_header = false;
     op->body = check_block(c, c->tile->body);
     check_alignments(c);
+    if (op->level2 && !c->report.count) explicit_finish(c);
     if (c->report.count)
         b->status = MT_E_SYNTAX;
     else

@@ -29,6 +29,10 @@ const char *check_symbol_text(const check *c, const check_symbol *s) {
         return "an axis of the grid";
     case SYMBOL_LOOP:
         return "the variable of a loop";
+    case SYMBOL_SHARED:
+        return "a shared tensor";
+    case SYMBOL_BARRIER:
+        return "a barrier";
     default:
         return "a variable";
     }
@@ -151,6 +155,8 @@ static tile_statement *assign(check *c, const ast_statement *from, const check_s
 }
 
 static tile_statement *check_assign(check *c, const ast_statement *from) {
+    const check_symbol *named = check_find(c, from->name);
+    if (named && named->kind == SYMBOL_SHARED) return explicit_put(c, from, named->index, NULL);
     tile_node *value = check_open(c, from->value);
     const check_symbol *s = check_find(c, from->name);
     if (!s && from->kind == AST_ASSIGN) return declare(c, from, check_settle(c, value));
@@ -176,11 +182,14 @@ static tile_statement *check_declaration(check *c, const ast_statement *from) {
     if (!type || !shaped) return declare(c, from, NULL);
     value = expect_type(c, from->value, value, type, from->name);
     if (value) value = check_stretch(c, from->value->place, value, &shape, from->name);
-    return declare(c, from, value);
+    tile_statement *s = declare(c, from, value);
+    if (s && from->level2) explicit_layout_given(c, from, s->index);
+    return s;
 }
 
 static tile_statement *check_store(check *c, const ast_statement *from) {
     const check_symbol *s = check_find(c, from->name);
+    if (s && s->kind == SYMBOL_SHARED) return explicit_put(c, from, s->index, from->items);
     const tile_param *p =
         s && s->kind == SYMBOL_PARAM && c->op->params[s->index].rank ? &c->op->params[s->index] : NULL;
     const int index = s ? s->index : 0;
@@ -267,15 +276,27 @@ static tile_statement *check_statement(check *c, const ast_statement *s) {
         return check_for(c, s);
     case AST_IF:
         return check_if(c, s);
+    case AST_SHARED:
+    case AST_BARRIER:
+    case AST_ROLE:
+    case AST_DO:
+        return explicit_check(c, s);
     }
     return NULL;
 }
 
 tile_statement *check_block(check *c, const ast_statement *first) {
     const size_t scope = c->symbol_count;
-    tile_statement *block = NULL, **out = &block;
-    for (const ast_statement *s = first; s; s = s->next)
-        if ((*out = check_statement(c, s))) out = &(*out)->next;
+    tile_statement *block = NULL, **out = &block, *const outer = c->pending;
+    c->depth++;
+    for (const ast_statement *s = first; s; s = s->next) {
+        c->pending = NULL;
+        tile_statement *checked = check_statement(c, s);
+        for (*out = c->pending; *out; out = &(*out)->next) {}
+        if ((*out = checked)) out = &checked->next;
+    }
+    c->depth--;
+    c->pending = outer;
     close_scope(c, scope);
     return block;
 }

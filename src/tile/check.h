@@ -11,6 +11,7 @@
 #define TILE_CHECK_H
 
 #include "tile/ast.h"
+#include "tile/layout.h"
 
 enum {
     TILE_VARIABLES = 1024, /* of one op; the access summary keeps what it knows of each on its stack */
@@ -26,7 +27,9 @@ typedef enum check_symbol_kind {
     SYMBOL_EXTENT,
     SYMBOL_AXIS,
     SYMBOL_LOOP,
-    SYMBOL_VARIABLE
+    SYMBOL_VARIABLE,
+    SYMBOL_SHARED, /* index into op->level2->shared */
+    SYMBOL_BARRIER
 } check_symbol_kind;
 
 typedef struct check_symbol {
@@ -41,6 +44,21 @@ typedef struct check_alignment { /* "value is a multiple of type's block": decid
     const char *what; /* value is the slice's "start" or "end" */
     ast_place place;
 } check_alignment;
+
+/* What level 2 (explicit.h) has to be told when all is read. */
+typedef struct check_stage { /* "value is from 0 to count - 1" */
+    const tile_node *value;
+    int64_t count;
+    const char *name;
+    ast_place place;
+} check_stage;
+typedef struct check_view {
+    int variable, shared;
+} check_view;
+typedef struct check_given_layout {
+    int variable;
+    layout layout;
+} check_given_layout;
 
 typedef struct check {
     arena *memory; /* the op's; all work happens inside arena_protect */
@@ -58,7 +76,15 @@ typedef struct check {
     size_t alignment_count, alignment_capacity;
     const tile_format **formats; /* block formats used: the op's own copies */
     size_t format_count, format_capacity;
-    bool in_header; /* extents and axis counts: integers known before an instruction runs */
+    bool in_header;          /* extents and axis counts: integers known before an instruction runs */
+    int role, depth;         /* level 2: the role at hand, or -1; blocks around the statement at hand */
+    tile_statement *pending; /* what goes in front of it */
+    check_stage *stages;
+    size_t stage_count, stage_capacity;
+    check_view *views;
+    size_t view_count, view_capacity;
+    check_given_layout *givens;
+    size_t given_count, given_capacity;
     const tile_format *f32, *i32, *i64, *boolean;
 } check;
 
@@ -135,6 +161,21 @@ tile_node *check_fold_cast(check *c, const tile_node *n, const tile_format *type
 /* An operation on integers or bools. False when the result does not fit in 64 bits, or op is not one of theirs. No
  * divisor may be 0; shift counts are 0 to 63. */
 bool check_compute(tile_operator op, int64_t a, int64_t b, int64_t *out);
+
+/* explicit_*.c: level 2 ---------------------------------------------------------------------------------------------
+ */
+
+tile_statement *explicit_check(check *c, const ast_statement *from); /* SHARED, BARRIER, ROLE, DO */
+/* The variable that stands for a stage of shared tensor `shared` in the statement at hand, or a part of it. */
+tile_node *explicit_view(check *c, ast_place at, int shared, const ast_item *items);
+/* shared[items] = value */
+tile_statement *explicit_put(check *c, const ast_statement *from, int shared, const ast_item *items);
+/* The layout that the text gives a variable, which was declared just now. */
+void explicit_layout_given(check *c, const ast_statement *from, int variable);
+/* explicit_rules.c: what can only be judged when all is read: stages, arrivals, bytes, layouts. */
+void explicit_finish(check *c);
+/* explicit_layout.c: gives every tile in registers its layout. */
+void explicit_layouts(check *c);
 
 static inline ast_place check_place(const tile_node *n) { return (ast_place){n->line, n->column}; }
 

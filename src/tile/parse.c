@@ -19,14 +19,12 @@ enum { TEXT_LIMIT = 1 << 20, DECLARATION_LIMIT = 4096 };
 
 /* ---- statements ------------------------------------------------------------------------------------------------- */
 
-static bool parse_block(parser *p, ast_statement **out);
-
 /* A declaration begins here, whatever is open. */
 static bool at_declaration(const parser *p) {
     return parse_at(p, LEX_END) || ((parse_at(p, LEX_TILE) || parse_at(p, LEX_FORMAT)) && p->token.starts_line);
 }
 
-static bool end_statement(parser *p) {
+bool parse_end(parser *p) {
     if (parse_accept(p, LEX_SEMICOLON) || parse_at(p, LEX_BRACE_END) || parse_at(p, LEX_END) || p->token.starts_line)
         return true;
     parse_unexpected(p, "an operator or the end of the statement (a new line or ';')");
@@ -70,7 +68,7 @@ static bool parse_assignment(parser *p, ast_statement *s) {
         return false;
     }
     parse_advance(p);
-    return (s->value = parse_expr(p)) && end_statement(p);
+    return (s->value = parse_expr(p)) && parse_end(p);
 }
 
 static bool parse_for(parser *p, ast_statement *s) {
@@ -126,8 +124,11 @@ static bool parse_statement(parser *p, ast_statement *s) {
         return parse_for(p, s);
     case LEX_IF:
         return parse_if(p, s);
-    case LEX_NAME:
-        return parse_assignment(p, s);
+    case LEX_NAME: {
+        bool is_level2;
+        const bool whole = explicit_parse(p, s, &is_level2);
+        return is_level2 ? whole : parse_assignment(p, s);
+    }
     default:
         parse_unexpected(p, "a statement");
         return false;
@@ -159,7 +160,7 @@ static void recover(parser *p, const lex_token *first) {
 }
 
 /* { statements }. Errors in statements are dealt with here: false means that the block itself is not whole. */
-static bool parse_block(parser *p, ast_statement **out) {
+bool parse_block(parser *p, ast_statement **out) {
     const int line = p->token.place.line, outer = p->brackets;
     if (!parse_at(p, LEX_BRACE)) return parse_expect(p, LEX_BRACE, "");
     if (!parse_enter(p)) return false;
@@ -292,7 +293,7 @@ static bool parse_choice(parser *p, header *h) {
         out = &(*out)->next;
     } while (parse_accept(p, LEX_COMMA));
     if (c && !c->choices) c->choices = choices;
-    return end_statement(p);
+    return parse_end(p);
 }
 
 /* The elements of a bracketed list of a header. After an error goes on with the next element; stops in front of a
@@ -346,7 +347,7 @@ static bool parse_step(parser *p, header *h) {
     if (!parse_at(p, LEX_PAREN)) return parse_expect(p, LEX_PAREN, " and the operands");
     parse_open(p);
     return parse_names(p, s->step.input, &s->step.input_count, "the name of an operand") &&
-           parse_close(p, LEX_PAREN_END, " or ',' in the operands") && end_statement(p);
+           parse_close(p, LEX_PAREN_END, " or ',' in the operands") && parse_end(p);
 }
 
 /* tune, equals or splits: { elements that end like statements }. */
@@ -458,11 +459,11 @@ static bool parse_member(parser *p, format_member *m) {
     if (parse_accept(p, LEX_COLON)) {
         m->type_place = p->token.place;
         if (!(m->type = parse_name(p, "a type"))) return false;
-        if (!parse_at(p, LEX_BRACKET) || !parse_continues(p)) return end_statement(p);
+        if (!parse_at(p, LEX_BRACKET) || !parse_continues(p)) return parse_end(p);
         parse_open(p);
         m->count_place = p->token.place;
         return parse_integer(p, "the number of elements", &m->count) &&
-               parse_close(p, LEX_BRACKET_END, " behind the number of elements") && end_statement(p);
+               parse_close(p, LEX_BRACKET_END, " behind the number of elements") && parse_end(p);
     }
     if (!parse_at(p, LEX_BRACKET) || !parse_continues(p)) {
         parse_unexpected(p, "':' and a type, or '[' and the names of indices");
@@ -477,14 +478,14 @@ static bool parse_member(parser *p, format_member *m) {
         if (!(i->name = parse_name(p, "the name of an index"))) return false;
     } while (parse_accept(p, LEX_COMMA));
     return parse_close(p, LEX_BRACKET_END, " or ',' in the indices") &&
-           parse_expect(p, LEX_ASSIGN, " and an expression") && (m->value = parse_expr(p)) && end_statement(p);
+           parse_expect(p, LEX_ASSIGN, " and an expression") && (m->value = parse_expr(p)) && parse_end(p);
 }
 
 static bool parse_block_size(parser *p, format_declaration *d) {
     parse_advance(p);
     if (d->block_place.line) parse_fail(p, p->previous.place, "the block's size was given already");
     d->block_place = p->token.place;
-    return parse_integer(p, "the number of elements in a block", &d->block) && end_statement(p);
+    return parse_integer(p, "the number of elements in a block", &d->block) && parse_end(p);
 }
 
 static bool parse_members(parser *p, format_declaration *d) {

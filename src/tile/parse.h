@@ -45,6 +45,13 @@ void parse_leave(parser *p);
 void parse_open(parser *p); /* "(" or "[" */
 bool parse_close(parser *p, lex_kind kind, const char *where);
 
+/* A block of statements in braces; the end of a statement. */
+bool parse_block(parser *p, ast_statement **out);
+bool parse_end(parser *p);
+
+/* explicit_parse.c: a statement of level 2. *mine: it is one, and the result says whether it was whole. */
+bool explicit_parse(parser *p, ast_statement *s, bool *mine);
+
 ast_expr *parse_expr(parser *p);
 /* a, b, ... up to the closing bracket, as a list through `next`. The opening bracket is behind. */
 bool parse_exprs(parser *p, lex_kind closing, const char *where, ast_expr **out);

@@ -1,7 +1,7 @@
 /* Bound programs as text, in the language's own syntax: what is printed can be parsed and bound again and gives the
  * same tree. Constants are in place of their names, types and shapes of variables and the conversions that the binder
  * inserted are spelled out. */
-#include "tile/tile.h"
+#include "tile/explicit.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -338,6 +338,13 @@ static void print_block(const printer *p, const tile_statement *s, int depth) {
             if (s->otherwise) print_block(p, s->otherwise, depth + 1);
             text_printf(out, "%*s}\n", 4 * depth, "");
             break;
+        case TILE_ACTION:
+            explicit_print_action(out, p->op, s);
+            text_string(out, s->action->kind == LEVEL2_ROLE ? " {\n" : "\n");
+            if (s->action->kind != LEVEL2_ROLE) break;
+            print_block(p, s->body, depth + 1);
+            text_printf(out, "%*s}\n", 4 * depth, "");
+            break;
         }
     }
 }
@@ -374,6 +381,7 @@ void tile_print_op(text *out, const tile_op *op) {
         print(&p, op->axis_count[i], 0);
     }
     text_string(out, ")\n{\n");
+    if (op->level2) explicit_print_declarations(out, op, 4);
     print_block(&p, op->body, 1);
     text_string(out, "}\n");
 }

@@ -105,7 +105,13 @@ typedef struct tile_node {
     int line, column;
 } tile_node;
 
-typedef enum tile_statement_kind { TILE_ASSIGN, TILE_STORE, TILE_FOR, TILE_IF } tile_statement_kind;
+typedef enum tile_statement_kind {
+    TILE_ASSIGN,
+    TILE_STORE,
+    TILE_FOR,
+    TILE_IF,
+    TILE_ACTION /* only in ops of level 2: explicit.h */
+} tile_statement_kind;
 
 typedef struct tile_statement {
     tile_statement_kind kind;
@@ -120,7 +126,8 @@ typedef struct tile_statement {
     tile_shape shape;    /* STORE: the slice's shape */
     tile_node *begin, *end;                  /* FOR: scalars, begin .. end */
     bool stream;                             /* FOR */
-    struct tile_statement *body, *otherwise; /* FOR, IF; the else branch */
+    struct tile_statement *body, *otherwise; /* FOR, IF; the else branch. ACTION: a role's statements */
+    struct level2_action *action;            /* ACTION; `value` is what it reads */
 } tile_statement;
 
 typedef enum tile_param_kind { TILE_IN, TILE_OUT, TILE_INOUT, TILE_PARAM_ARG, TILE_PARAM_LIVE } tile_param_kind;
@@ -169,7 +176,8 @@ typedef struct tile_op {
     tile_variable *variables;
     int variable_count;
     tile_statement *body;
-    hash128 hash; /* of name, text and constants: equal hashes are the same op */
+    struct tile_level2 *level2; /* explicit.h; NULL: a program of level 1 */
+    hash128 hash;               /* of name, text and constants: equal hashes are the same op */
 } tile_op;
 
 /* ---- front end ------------------------------------------------------------------------------------------------- */
@@ -220,6 +228,8 @@ int tile_signature(const tile_file *f, const char *name, tile_signature_param *o
 /* The constants of the generic program with their defaults in order (type NULL and value INT64_MIN where none);
  * returns their number or -1. */
 int tile_constants(const tile_file *f, const char *name, tile_constant *out);
+/* The constant in front of it that a constant's default names; NULL: none. The string is the file's. */
+const char *tile_constant_follows(const tile_file *f, const char *program, const char *constant);
 /* A constant's tune choices, the first `room` of them; returns how many were written (0 when it has none), or -1. */
 int tile_tune(const tile_file *f, const char *name, const char *constant, int64_t *out, int room);
 

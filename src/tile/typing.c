@@ -174,6 +174,9 @@ static tile_node *cast(check *c, ast_place at, tile_node *n, const tile_format *
     }
     tile_node *out = check_fold_cast(c, n, type);
     if (out || check_is_literal(n)) return out;
+    if (n->kind == TILE_CAST && n->type == c->f32 && n->a->type == type && type->scalar.kind == TILE_FLOAT &&
+        type->scalar.bits < 32)
+        return n->a; /* f16(f32(x)) of an f16: the wider type held it as it was */
     out = check_node(c, at, TILE_CAST, type, &n->shape);
     out->a = n;
     return out;
@@ -201,6 +204,14 @@ static bool unify(check *c, ast_place at, const char *what, tile_node **a, tile_
     return false;
 }
 
+/* x * 1, x / 1, x + 0 and the like: what is left of a program's BM where it is 1. */
+static bool changes_nothing(tile_operator op, const tile_node *b) {
+    if (!b || b->kind != TILE_CONST || (b->type->scalar.kind != TILE_INT && b->type->scalar.kind != TILE_UINT))
+        return false;
+    if (op == TILE_ADD || op == TILE_SUB) return b->value.i == 0;
+    return (op == TILE_MUL || op == TILE_DIV || op == TILE_CEIL_DIV) && b->value.i == 1;
+}
+
 tile_node *check_operator(check *c, ast_place at, tile_operator op, tile_node *a, tile_node *b) {
     if (!a || (op >= TILE_ADD && !b)) return NULL;
     const char *what = op == TILE_CEIL_DIV ? "ceil"
@@ -216,6 +227,7 @@ tile_node *check_operator(check *c, ast_place at, tile_operator op, tile_node *a
     if (folded || failed) return folded;
     check_settle(c, a);
     check_settle(c, b);
+    if (changes_nothing(op, b)) return a;
     tile_shape shape = a->shape;
     if (b && !broadcast(c, at, a, b, &shape)) return NULL;
     tile_node *n = check_node(c, at, TILE_ELEMENTWISE, op >= TILE_EQ && op <= TILE_GE ? c->boolean : a->type, &shape);
@@ -551,6 +563,11 @@ static tile_node *name(check *c, const ast_expr *e) {
     case SYMBOL_LOOP:
         kind = TILE_LOOP;
         break;
+    case SYMBOL_SHARED:
+        return explicit_view(c, e->place, s->index, NULL);
+    case SYMBOL_BARRIER:
+        REPORT(c, e->place, "%s is a barrier; a value is expected here", e->name);
+        return NULL;
     default:
         return NULL;
     }
@@ -564,6 +581,7 @@ static tile_node *slice(check *c, const ast_expr *e) {
         const check_symbol *s = check_find(c, e->a->name);
         if (s && s->kind == SYMBOL_PARAM && c->op->params[s->index].rank)
             return check_load(c, e->a->place, s->index, e->items);
+        if (s && s->kind == SYMBOL_SHARED) return explicit_view(c, e->a->place, s->index, e->items);
     }
     return check_part(c, e->place, check_value(c, e->a), e->items);
 }

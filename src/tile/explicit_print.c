@@ -1,0 +1,107 @@
+/* Statements of level 2 as text, for people. */
+#include "tile/explicit.h"
+
+#include <inttypes.h>
+
+static const char *const roles[LEVEL2_ROLES] = {"loader", "consumer"};
+
+static void print_type(text *out, const tile_format *type, const tile_shape *s) {
+    text_string(out, type->name);
+    for (int d = 0; d < s->rank; d++) text_printf(out, "%s%" PRId64, d ? ", " : "[", s->extent[d]);
+    if (s->rank) text_string(out, "]");
+}
+
+void explicit_print_declarations(text *out, const tile_op *op, int indent) {
+    const tile_level2 *x = op->level2;
+    for (int i = 0; i < x->shared_count; i++) {
+        const level2_shared *s = &x->shared[i];
+        text_printf(out, "%*sshared %s", indent, "", s->name);
+        if (s->count > 1) text_printf(out, "[%" PRId64 "]", s->count);
+        text_string(out, ": ");
+        print_type(out, s->type, &s->shape);
+        text_string(out, s->pages ? " pages" : " resident");
+        if (s->layout.swizzle) text_printf(out, " swizzle(%d)", 16 << s->layout.swizzle);
+        if (!s->layout.swizzle && s->shape.rank > 1)
+            text_printf(out, " rows(%" PRId64 ")", s->layout.mode[1].stride / s->layout.element);
+        text_string(out, "\n");
+    }
+    for (int i = 0; i < x->barrier_count; i++) {
+        const level2_barrier *b = &x->barriers[i];
+        text_printf(out, "%*sbarrier %s", indent, "", b->name);
+        if (b->count > 1) text_printf(out, "[%" PRId64 "]", b->count);
+        const char *separator = " (";
+        for (int r = 0; r < LEVEL2_ROLES; r++) {
+            if (!b->arrives[r]) continue;
+            text_printf(out, "%s%s", separator, roles[r]);
+            separator = ", ";
+        }
+        text_string(out, ")\n");
+    }
+}
+
+static void print_barrier(text *out, const tile_op *op, const level2_action *a) {
+    const level2_barrier *b = &op->level2->barriers[a->barrier];
+    text_string(out, b->name);
+    if (b->count == 1) return;
+    text_string(out, "[");
+    tile_print_node(out, op, a->index);
+    text_string(out, "]");
+}
+
+void explicit_print_action(text *out, const tile_op *op, const tile_statement *s) {
+    const level2_action *a = s->action;
+    const char *name = a->variable >= 0 ? op->variables[a->variable].name : "";
+    switch (a->kind) {
+    case LEVEL2_ROLE:
+        text_printf(out, "role %s", roles[a->role]);
+        if (a->role == LEVEL2_CONSUMER) text_printf(out, " (warps = %d)", op->level2->warps);
+        break;
+    case LEVEL2_VIEW:
+        text_printf(out, "// %s is %s[", name, name);
+        tile_print_node(out, op, a->index);
+        text_string(out, "]");
+        break;
+    case LEVEL2_PUT:
+        text_printf(out, "%s = ", name);
+        tile_print_node(out, op, s->value);
+        break;
+    case LEVEL2_COPY:
+        text_printf(out, "copy(%s, ", name);
+        tile_print_node(out, op, s->value);
+        text_string(out, ", ");
+        print_barrier(out, op, a);
+        text_string(out, ")");
+        break;
+    case LEVEL2_WAIT:
+        text_string(out, "wait(");
+        print_barrier(out, op, a);
+        text_string(out, ", ");
+        tile_print_node(out, op, a->phase);
+        text_string(out, ")");
+        break;
+    case LEVEL2_ARRIVE:
+    case LEVEL2_EXPECT:
+        text_string(out, a->kind == LEVEL2_ARRIVE ? "arrive(" : "expect(");
+        print_barrier(out, op, a);
+        if (a->kind == LEVEL2_EXPECT) text_printf(out, ", %" PRId64, a->bytes);
+        text_string(out, ")");
+        break;
+    case LEVEL2_MMA:
+    case LEVEL2_WGMMA:
+        text_printf(out, "%s(%s, ", a->kind == LEVEL2_MMA ? "mma" : "wgmma", name);
+        tile_print_node(out, op, s->value->a);
+        text_string(out, ", ");
+        tile_print_node(out, op, s->value->b);
+        text_string(out, ")");
+        break;
+    case LEVEL2_COMMIT:
+        text_string(out, "commit()");
+        break;
+    case LEVEL2_WAIT_GROUP:
+        text_printf(out, "wait_group(%" PRId64 ")", a->bytes);
+        break;
+    case LEVEL2_SYNC:
+        text_string(out, "sync()");
+        break;
+    }
+}
