@@ -343,6 +343,10 @@ static inline void run(world *w, const tile_statement *s) {
         case TILE_IF:
             run(w, scalar(w, s->value) ? s->body : s->otherwise);
             break;
+        case TILE_ACTION: /* level 2 */
+            if (s->value) eval(w, s->value);
+            run(w, s->body);
+            break;
         }
     }
 }

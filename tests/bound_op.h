@@ -257,6 +257,9 @@ static inline void check_statements(seen *s, const tile_statement *st) {
             check_statements(s, st->body);
             check_statements(s, st->otherwise);
             break;
+        case TILE_ACTION: /* level 2: test_level2.c */
+            check_statements(s, st->body);
+            break;
         }
     }
 }

@@ -128,6 +128,8 @@ static void test_types(void **state) {
         {"0.1 * big[m]", "f64[8]", "0.10000000000000001 * big[m, :]"},
         {"0.1 * x[m]", "f32[8]", "0.100000001 * x[m, :]"},
         {"1e30 * x[m]", "f32[8]", "1.00000002e+30 * x[m, :]"},
+        {"T(f32(h[m]))", "bf16[8]", "h[m, :]"},                /* nothing was lost on the way */
+        {"f64(f32(big[m]))", "f64[8]", "f64(f32(big[m, :]))"}, /* bits were */
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         char body[512];

@@ -517,7 +517,7 @@ class Tiles(Case):
         self.assertIn("q4_1", text)
         self.assertEqual(text, self.good("tile", "list", "library"))
         text = self.good("tile", "doc", "linear")
-        for what in ("x: in T[M, K]", "w: in W[N, K]", "y: out T[M, N]", "T = f32"):
+        for what in ("x: in X[M, K]", "w: in W[N, K]", "y: out T[M, N]", "T = f32"):
             self.assertIn(what, text)
         self.bad("tile", "doc", "sing", message="sing")
 
@@ -526,7 +526,7 @@ class Tiles(Case):
         self.assertIn("K = 72", text)
         self.assertNotIn("reads", text)
         text = self.good("tile", "show", "library", "rmsnorm", "-s", "x=3x72:f16", "-s", "g=72", "-a", "eps=1e-5")
-        for what in ("T = f16", "reads x[0:3, 0:72]", "writes y[0:3, 0:72]"):
+        for what in ("X = f16, T = f16", "reads x[0:3, 0:72]", "writes y[0:3, 0:72]"):
             self.assertIn(what, text)
         text = self.good("tile", "show", "library", "linear", "-c", "N=64", "-c", "K=128", "-c", "BM=1", "-c", "P=bf16",
                          "-c", "W=bf16", "--machine", "cuda")

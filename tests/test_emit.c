@@ -190,7 +190,7 @@ static void test_text(void **state) {
     assert_int_equal(emit_c_op(&c, op, NULL), MT_OK);
     assert_string_equal(a.data, b.data);
     assert_non_null(strstr(c.data, "static void attention("));
-    assert_non_null(strstr(c.data, "score = dot(queries, f32(kc[j * 64 : +64 < pos + M, h, :]).T)"));
+    assert_non_null(strstr(c.data, "products = dot(queries, f32(kc[j * 64 : +64 < pos + M, h, :]).T)"));
     text_free(&a);
     text_free(&b);
     text_free(&c);

@@ -231,7 +231,7 @@ static void check_program(const tile_file *library, const char *program) {
 
     mt_graph *copy;
     assert_int_equal(graph_clone(steps.g, &copy, &error), MT_OK);
-    assert_int_equal(graph_fuse(copy, &error), MT_OK);
+    assert_int_equal(graph_fuse(copy, NULL, &error), MT_OK);
     if (copy->node_count != 1 || strcmp(copy->nodes[0].program, program))
         fail_msg("%s: fusion left %zu nodes, the last is %s", program, copy->node_count,
                  copy->nodes[copy->node_count - 1].program);
@@ -276,7 +276,7 @@ static void fused_programs_equal_their_compositions(void **state) {
 
 static void fuse_leaves(mt_graph *g, size_t nodes) {
     mt_error error = {0};
-    assert_int_equal(graph_fuse(g, &error), MT_OK);
+    assert_int_equal(graph_fuse(g, NULL, &error), MT_OK);
     if (g->node_count != nodes) fail_msg("expected %zu nodes:\n%s", nodes, mt_graph_text(g));
     mt_graph_destroy(g);
 }
@@ -455,7 +455,7 @@ static size_t work_of(int layers, int wide, size_t *nodes) {
         x = NODE(g, "add", MT_OPERAND("a", NODE(g, "linear", MT_OPERAND("x", sum), MT_OPERAND("w", w))),
                  MT_OPERAND("b", x));
     }
-    assert_int_equal(graph_fuse(g, &error), MT_OK);
+    assert_int_equal(graph_fuse(g, NULL, &error), MT_OK);
     *nodes = g->node_count;
     const size_t work = g->fuse_work;
     mt_graph_destroy(g);

@@ -18,6 +18,7 @@ MT_API mt_status mt_machine_open(mt_machine **out, const char *name, mt_error *e
 MT_API void mt_machine_close(mt_machine *m); /* after its sessions; NULL is allowed */
 MT_API const char *mt_machine_name(const mt_machine *m);
 MT_API int mt_machine_processors(const mt_machine *m);
+MT_API const char *mt_machine_architecture(const mt_machine *m); /* of a GPU: "sm_90a". NULL: there is none to know */
 
 /* Loads a program: compiles its ops (or finds them in the cache) and allocates run memory. The program must outlive the
  * session. */

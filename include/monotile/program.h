@@ -14,7 +14,9 @@ typedef struct mt_program mt_program; /* read-only once made; may be shared betw
 typedef struct mt_target {
     const char *machine; /* the kind of machine whose costs decide tile sizes: "cpu" (also NULL), "cuda" or "sim" (the
                             same as "cuda"); ":N" may follow. Every machine runs every program */
-    int processors;      /* how many processors to lay the program out for; 0: the CPUs this process may run on */
+    const char *architecture; /* of a GPU, "sm_80" (mt_machine_architecture): which products of many rows are fast on
+                                 it. NULL: sm_90a */
+    int processors;           /* how many processors to lay the program out for; 0: the CPUs this process may run on */
     mt_placement placement;
     int no_fusion; /* keep the graph's nodes as they are (to study, and to test fusion) */
     void (*dump)(void *context, const char *pass,

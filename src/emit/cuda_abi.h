@@ -13,7 +13,10 @@ enum {
     CUDA_SLOTS = 4,    /* instructions decoded ahead, at most */
     CUDA_PAGE = 16384, /* bytes of a page */
     CUDA_MOST_PAGES = 12,
-    CUDA_TENSORS = 16 /* operands of an instruction on this machine */
+    CUDA_FLIGHT = 96 << 10, /* bytes of streamed weights that an SM has under way, at most */
+    CUDA_BARRIERS = 32,     /* of an instruction of level 2 */
+    CUDA_MAP_WORDS = 64,    /* maps that a loader remembers, 32 a word */
+    CUDA_TENSORS = 16       /* operands of an instruction on this machine */
 };
 
 /* An operand as the device sees it: strides in elements. `live` >= 0 names the live value that is the current extent.
@@ -25,6 +28,13 @@ typedef struct cuda_tensor {
     int16_t live[5];
     int16_t rank;
 } cuda_tensor;
+
+/* How the copy engine reads an operand piece by piece: the chip's tensor map. A piece is 64 rows x 64 columns of 16
+ * bits (8 KB) and lands as atoms do (tile/role.h): 8 rows x 128 bytes after each other, 16-byte chunks swizzled. What
+ * lies outside of the operand is zeros. */
+typedef struct cuda_map {
+    uint64_t words[16];
+} __attribute__((aligned(128))) cuda_map;
 
 /* Where and why a run ended early. Written once, by the first that gives up. */
 typedef struct cuda_failure {
@@ -82,6 +92,7 @@ typedef struct cuda_run {
     const uint32_t *order;        /* instruction numbers, processor after processor */
     const cuda_range *processors; /* gridDim.x of them */
     const cuda_tensor *operands;
+    const cuda_map *maps;      /* by operand; only those that the copy engine can read in pieces are filled */
     const int32_t *lives;      /* of the first run */
     const int32_t *live_steps; /* what every further run adds; only read then */
     uint32_t *counters;        /* barriers; they only grow */
@@ -95,6 +106,7 @@ typedef struct cuda_run {
     uint32_t *gave_up;     /* in device memory: what everybody polls. 0, or 1: somebody gave up */
     uint64_t timeout;      /* of one wait, in nanoseconds */
     uint32_t instruction_count;
+    uint32_t live_count;
     uint32_t epoch; /* of the first run of this launch; from 1 */
     uint32_t runs;
     uint32_t pages;         /* pages in dynamic shared memory */

@@ -1,11 +1,20 @@
 /* The chip, as functions: what only PTX can say. Pasted behind cuda_abi.h and in front of cuda_prelude.h, which builds
  * on it; there is no other inline assembly in device code. The simulator has a file of its own in this one's place
- * (machine/sim/sim_chip.h), with the same functions, and runs all the rest as it is. */
+ * (machine/sim/sim_chip.h), with the same functions, and runs all the rest as it is.
+ *
+ * Chips. What stands here alone is sm_90a's. wgmma is its alone: elsewhere no op is lowered to it (role_chip). Chips
+ * before it (MT_BEFORE_HOPPER: sm_80, ...) have neither a copy engine that counts bytes nor the proxies that come with
+ * it, nor tensor maps: there a page is filled by its loader's own asynchronous copies, ops of level 2 have no code, and
+ * what only these use must compile, no more. */
 #ifndef CUDA_CHIP_H
 #define CUDA_CHIP_H
 
 #define MT_DEVICE static __device__ __forceinline__
 #pragma nv_diag_suppress 177 /* no program uses all of these functions */
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+#define MT_BEFORE_HOPPER
+#endif
 
 /* Shared memory: one object of static size, and what the launch gave (aligned to 1024: atoms are swizzled by address).
  */
@@ -44,16 +53,27 @@ MT_DEVICE uint32_t mt_sm(void) {
 MT_DEVICE void mt_mbarrier_init(uint64_t *b, uint32_t arrivals) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(mt_shared(b)), "r"(arrivals) : "memory");
 }
+MT_DEVICE void mt_mbarrier_invalidate(uint64_t *b) {
+    asm volatile("mbarrier.inval.shared::cta.b64 [%0];" ::"r"(mt_shared(b)) : "memory");
+}
 MT_DEVICE void mt_mbarrier_arrive(uint64_t *b) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(mt_shared(b)) : "memory");
 }
+/* Arrives, and the phase takes `bytes` more of copies to complete. Of one copy, right behind it; before Hopper it is
+ * the copy that arrives. */
 MT_DEVICE void mt_mbarrier_expect(uint64_t *b, uint32_t bytes) {
+#ifndef MT_BEFORE_HOPPER
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(mt_shared(b)), "r"(bytes) : "memory");
+#endif
 }
 /* Makes fresh mbarriers known to the copy engine. */
 MT_DEVICE void mt_mbarrier_publish(void) {
+#ifdef MT_BEFORE_HOPPER
+    __threadfence_block();
+#else
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
 }
 /* True when the phase with this parity has completed. */
 MT_DEVICE bool mt_mbarrier_test(uint64_t *b, uint32_t parity) {
@@ -66,22 +86,84 @@ MT_DEVICE bool mt_mbarrier_test(uint64_t *b, uint32_t parity) {
 }
 /* One try: the hardware may sleep for a while; true when the phase with this parity has completed. */
 MT_DEVICE bool mt_mbarrier_try(uint64_t *b, uint32_t parity) {
+#ifdef MT_BEFORE_HOPPER
+    return mt_mbarrier_test(b, parity);
+#else
     uint32_t done;
     asm volatile("{.reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p;}"
                  : "=r"(done)
                  : "r"(mt_shared(b)), "r"(parity)
                  : "memory");
     return done;
+#endif
 }
 /* A bulk copy into shared memory; sizes and addresses are multiples of 16. Weights are read once a step: evict first.
- */
+ * Before Hopper the thread copies in pieces of 16 bytes. When all that it has begun so far have landed, one arrival is
+ * made for it: the one that `full` waits for (.noinc: none is added to those that it was made for), which
+ * mt_mbarrier_expect has left to it. So a phase has one copy there. */
 MT_DEVICE void mt_bulk_load(void *to, const void *from, uint32_t bytes, uint64_t *full) {
+#ifdef MT_BEFORE_HOPPER
+    const char *source = (const char *)__cvta_generic_to_global(from);
+#pragma unroll 8
+    for (uint32_t at = 0; at < bytes; at += 16)
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(mt_shared(to) + at), "l"(source + at)
+                     : "memory");
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(mt_shared(full)) : "memory");
+#else
     asm volatile(
         "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::
             "r"(mt_shared(to)),
         "l"(from), "r"(bytes), "r"(mt_shared(full)), "l"(0x12F0000000000000ull)
         : "memory");
+#endif
 }
+
+/* A piece of a mapped operand (cuda_abi.h) into shared memory. Of a matrix in rows: from column x of row y; of one in
+ * atoms: atom y of 8-row block z and of the 7 blocks behind it (x is 0). */
+MT_DEVICE void mt_map_load_rows(void *to, const cuda_map *map, int x, int y, uint64_t *full) {
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, "
+                 "%3}], [%4];" ::"r"(mt_shared(to)),
+                 "l"(map), "r"(x), "r"(y), "r"(mt_shared(full))
+                 : "memory");
+}
+MT_DEVICE void mt_map_load_atoms(void *to, const cuda_map *map, int y, int z, uint64_t *full) {
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, "
+                 "%3, %4}], [%5];" ::"r"(mt_shared(to)),
+                 "l"(map), "r"(0), "r"(y), "r"(z), "r"(mt_shared(full))
+                 : "memory");
+}
+/* Of a tensor of three dimensions, one row of each of 64 slices: from element x of row y of slice z. */
+MT_DEVICE void mt_map_load_slices(void *to, const cuda_map *map, int x, int y, int z, uint64_t *full) {
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, "
+                 "%3, %4}], [%5];" ::"r"(mt_shared(to)),
+                 "l"(map), "r"(x), "r"(y), "r"(z), "r"(mt_shared(full))
+                 : "memory");
+}
+/* The host has written the map: the copy engine must not use what it may have kept of it. */
+MT_DEVICE void mt_fence_map(const cuda_map *map) {
+    asm volatile("fence.proxy.tensormap::generic.acquire.sys [%0], 128;" ::"l"(map) : "memory");
+}
+/* What this thread knows of device memory holds for copies that it issues behind it: those read through another proxy.
+ */
+MT_DEVICE void mt_fence_copies(void) {
+#ifdef MT_BEFORE_HOPPER
+    __threadfence_block();
+#else
+    asm volatile("fence.proxy.async.global;" ::: "memory");
+#endif
+}
+
+/* What this thread has stored in shared memory can be seen by wgmma, once all have met. */
+MT_DEVICE void mt_fence_shared(void) {
+#ifdef MT_BEFORE_HOPPER
+    __threadfence_block();
+#else
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
+
+/* Brings the 128 bytes there into the L2 cache. */
+MT_DEVICE void mt_prefetch(const void *p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
 
 /* ---- memory ---- */
 
@@ -95,6 +177,8 @@ MT_DEVICE uint32_t mt_load_relaxed(const uint32_t *p) {
     asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
     return v;
 }
+/* A word in shared memory that this thread waits for. */
+MT_DEVICE uint32_t mt_load_word(const uint32_t *p) { return *(volatile const uint32_t *)p; }
 MT_DEVICE void mt_fence(void) { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
 MT_DEVICE void mt_add_relaxed(uint32_t *p, uint32_t v) {
     asm volatile("red.relaxed.gpu.global.add.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
@@ -115,6 +199,120 @@ MT_DEVICE void mt_mma_f16(float *d, uint32_t a0, uint32_t a1, uint32_t a2, uint3
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
         : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
+
+/* ldmatrix: four matrices of 8 rows of 16 bytes; lane l has the address of row l % 8 of matrix l / 8. Of each the lane
+ * gets the word l % 4 of row l / 4; transposed: the 16-bit elements l / 4 of rows 2 (l % 4) and the next. */
+MT_DEVICE void mt_matrices(uint32_t (&d)[4], const void *row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+                 : "r"(mt_shared(row))
+                 : "memory");
+}
+MT_DEVICE void mt_matrices_transposed(uint32_t (&d)[4], const void *row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+                 : "r"(mt_shared(row))
+                 : "memory");
+}
+
+/* wgmma.m64nNk16: the four warps of a warpgroup multiply 64 x 16 (left) by 16 x N, both from shared memory, where rows
+ * of 128 bytes lie as atoms do (role.h). The sums, N / 2 a thread, are d[AT] and on: of the warp's 16 rows the thread
+ * has lane / 4 and, two places on, the one 8 below; of each 8 columns the neighbours 2 * (lane % 4), a group of 8 after
+ * the other. Between the fence and the wait no one may touch them. */
+MT_DEVICE void mt_wgmma_fence(void) { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+MT_DEVICE void mt_wgmma_commit(void) { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+/* Until at most so many groups are under way. */
+template <int GROUPS> MT_DEVICE void mt_wgmma_wait(void) {
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(GROUPS) : "memory");
+}
+/* Behind a wait: what is computed from the sums stays behind it. */
+template <int R> MT_DEVICE void mt_wgmma_done(float (&d)[R]) {
+#pragma unroll
+    for (int i = 0; i < R; i++) asm volatile("" : "+f"(d[i])::"memory");
+}
+/* The matrix that begins at p, for wgmma: K-major, 128-byte swizzle, 1024 bytes from 8 rows to the next 8. */
+MT_DEVICE uint64_t mt_wgmma_matrix(const void *p) {
+    return (uint64_t)(mt_shared(p) >> 4 & 0x3fff) | (uint64_t)1 << 16 | (uint64_t)64 << 32 | (uint64_t)1 << 62;
+}
+/* clang-format off */
+#define MT_SUMS_4(i)  "+f"(d[AT + (i)]), "+f"(d[AT + (i) + 1]), "+f"(d[AT + (i) + 2]), "+f"(d[AT + (i) + 3])
+#define MT_SUMS_8(i)  MT_SUMS_4(i), MT_SUMS_4((i) + 4)
+#define MT_SUMS_OF(i) MT_SUMS_8(i), MT_SUMS_8((i) + 8)
+#define MT_SUMS_16    MT_SUMS_OF(0)
+#define MT_SUMS_32    MT_SUMS_16, MT_SUMS_OF(16)
+#define MT_SUMS_64    MT_SUMS_32, MT_SUMS_OF(32), MT_SUMS_OF(48)
+template <bool F16, int N, int AT, int R> MT_DEVICE void mt_wgmma(float (&d)[R], uint64_t left, uint64_t right) {
+    static_assert(N == 32 || N == 64 || N == 128, "columns of a wgmma");
+    if constexpr (!F16 && N == 32) {
+        asm volatile("wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {"
+                     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
+                     "}, %16, %17, 1, 1, 1, 0, 0;"
+                     : MT_SUMS_16
+                     : "l"(left), "l"(right));
+    } else if constexpr (F16 && N == 32) {
+        asm volatile("wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 {"
+                     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
+                     "}, %16, %17, 1, 1, 1, 0, 0;"
+                     : MT_SUMS_16
+                     : "l"(left), "l"(right));
+    } else if constexpr (!F16 && N == 64) {
+        asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
+                     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+                     "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+                     "}, %32, %33, 1, 1, 1, 0, 0;"
+                     : MT_SUMS_32
+                     : "l"(left), "l"(right));
+    } else if constexpr (F16 && N == 64) {
+        asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {"
+                     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+                     "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+                     "}, %32, %33, 1, 1, 1, 0, 0;"
+                     : MT_SUMS_32
+                     : "l"(left), "l"(right));
+    } else if constexpr (!F16 && N == 128) {
+        asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
+                     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+                     "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+                     "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+                     "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+                     "}, %64, %65, 1, 1, 1, 0, 0;"
+                     : MT_SUMS_64
+                     : "l"(left), "l"(right));
+    } else if constexpr (F16 && N == 128) {
+        asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {"
+                     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+                     "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+                     "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+                     "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+                     "}, %64, %65, 1, 1, 1, 0, 0;"
+                     : MT_SUMS_64
+                     : "l"(left), "l"(right));
+    }
+}
+/* clang-format on */
+
+/* wgmma.m64n64k16 with the left operand in registers, as mma has it (above), and the right one as 16 rows of 64
+ * neighbours: rows of 128 bytes, as atoms lie. */
+/* clang-format off */
+template <bool F16, int AT, int R>
+MT_DEVICE void mt_wgmma_tile(float (&d)[R], const uint32_t (&a)[4], uint64_t right) {
+    if constexpr (F16) {
+        asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {"
+                     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+                     "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+                     "}, {%32, %33, %34, %35}, %36, 1, 1, 1, 1;"
+                     : MT_SUMS_32
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(right));
+    } else {
+        asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
+                     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+                     "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+                     "}, {%32, %33, %34, %35}, %36, 1, 1, 1, 1;"
+                     : MT_SUMS_32
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(right));
+    }
+}
+/* clang-format on */
 
 /* ---- bits, conversions, lanes ---- */
 

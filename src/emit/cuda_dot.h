@@ -52,7 +52,7 @@ MT_DEVICE void mt_dense_page(mt_context *mt, float (&even)[4], float (&odd)[4], 
                              int stride) {
     const char *page = mt_page_take(mt);
     const int r = mt->lane / 4, q = mt->lane % 4;
-    uint4 w[4], v[4], u[4]; /* weights; rows of the panel (at most 4: x, y its pairs); rows 8 below */
+    uint4 w[4], v[4]; /* weights; rows of the panel (at most 4: x, y its pairs) */
     const int below = mt_panel_below<ROWS>(stride, mt->lane);
 #pragma unroll
     for (int i = 0; i < 4; i++) { /* atom i / 2 of this warp, chunk 2q + i % 2 */
@@ -63,9 +63,8 @@ MT_DEVICE void mt_dense_page(mt_context *mt, float (&even)[4], float (&odd)[4], 
             if (ROWS <= 4) {
                 v[i].x = *(const uint32_t *)(from + r % 2 * 4);
                 v[i].y = *(const uint32_t *)(from + r % 2 * 4 + 8);
-            } else
+            } else if (ROWS <= 8)
                 v[i] = *(const uint4 *)from;
-            if (ROWS > 8) u[i] = *(const uint4 *)(from + below);
         }
     }
     mt_page_release(mt);
@@ -77,7 +76,12 @@ MT_DEVICE void mt_dense_page(mt_context *mt, float (&even)[4], float (&odd)[4], 
         if (ROWS <= 4)
             mt_mma<TYPE>(i % 2 ? odd : even, b[0], b[1], b[2], b[3], v[i].x, v[i].y);
         else {
-            const uint4 x = ROWS > 8 ? u[i] : make_uint4(0, 0, 0, 0);
+            uint4 x = make_uint4(0, 0, 0, 0);
+            if (ROWS > 8) { /* the panel stays: not all of it in registers at once */
+                const char *from = row + (mt->warp + i / 2 * CUDA_WARPS) * 128 + (2 * q + i % 2) * 16;
+                v[i] = *(const uint4 *)from;
+                x = *(const uint4 *)(from + below);
+            }
             mt_mma<TYPE>(even, v[i].x, x.x, v[i].y, x.y, b[0], b[1]);
             mt_mma<TYPE>(odd, v[i].z, x.z, v[i].w, x.w, b[2], b[3]);
         }
@@ -140,6 +144,92 @@ MT_DEVICE void mt_leave(float *parts, int stride, int at, const float (&even)[4]
         to[0] = adds ? to[0] + a : a;
         to[1] = adds ? to[1] + b : b;
     }
+}
+
+/* ---- a right operand that is read where it lies ----
+ *
+ * It is the 16 x 16 operand, the left one (at most 8 rows a tile) the 16 x 8 one. As above, the order of k within a
+ * step is free as long as both agree, and so is the order of the result's columns: a lane reads vectors of 8
+ * neighbours. */
+
+MT_DEVICE uint4 mt_words(const uint16_t (&code)[8]) {
+    return make_uint4(code[0] | (uint32_t)code[1] << 16, code[2] | (uint32_t)code[3] << 16,
+                      code[4] | (uint32_t)code[5] << 16, code[6] | (uint32_t)code[7] << 16);
+}
+
+/* Along k: lane l has of 32 columns of k the 8 from 8 (l % 4) on, of row l / 4. What is beyond the last row is not
+ * used.
+ */
+template <int TILES, int CHUNKS>
+MT_DEVICE void mt_take_left(uint4 (&to)[TILES][CHUNKS], const uint16_t *panel, int stride, int rows, int lane) {
+#pragma unroll
+    for (int t = 0; t < TILES; t++)
+#pragma unroll
+        for (int c = 0; c < CHUNKS; c++)
+            to[t][c] = *(const uint4 *)(panel + mt_min32(t * 8 + lane / 4, rows - 1) * stride + c * 32 + lane % 4 * 8);
+}
+/* word[0]: of row l / 4 of 16; word[1]: of the row 8 below. */
+template <int TYPE, int TILES, int CHUNKS>
+MT_DEVICE void mt_dot_rows(float (&sum)[TILES][4], const uint4 (&word)[2][CHUNKS], const uint4 (&left)[TILES][CHUNKS]) {
+#pragma unroll
+    for (int c = 0; c < CHUNKS; c++)
+#pragma unroll
+        for (int t = 0; t < TILES; t++) {
+            mt_mma<TYPE>(sum[t], word[0][c].x, word[1][c].x, word[0][c].y, word[1][c].y, left[t][c].x, left[t][c].y);
+            mt_mma<TYPE>(sum[t], word[0][c].z, word[1][c].z, word[0][c].w, word[1][c].w, left[t][c].z, left[t][c].w);
+        }
+}
+/* To 16 columns of a buffer [ROWS, stride]. */
+template <int ROWS, bool ADDS, int TILES>
+MT_DEVICE void mt_leave_rows(float *to, int stride, const float (&sum)[TILES][4], int lane) {
+#pragma unroll
+    for (int t = 0; t < TILES; t++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const int row = t * 8 + lane % 4 * 2 + i % 2;
+            float *at = to + row * stride + lane / 4 + i / 2 * 8;
+            if (row < ROWS) *at = ADDS ? *at + sum[t][i] : sum[t][i];
+        }
+}
+
+/* Along n: of 16 steps of k lane l has 2 (l % 4), the one after it, and the two 8 after those (word[0] to word[3]),
+ * each with 8 columns, from 8 (l / 4) on. Row l / 4 of the 16 x 16 operand's half i is such a lane's column 2 i (and 2
+ * i + 1 as the row 8 below). `left`: the panel at the first of the steps. */
+template <int TYPE, int TILES>
+MT_DEVICE void mt_dot_columns(float (&sum)[TILES][4][4], const uint4 (&word)[4], const uint16_t *left, int stride,
+                              int rows, int lane) {
+    uint32_t b[TILES][2];
+#pragma unroll
+    for (int t = 0; t < TILES; t++)
+#pragma unroll
+        for (int half = 0; half < 2; half++)
+            b[t][half] =
+                *(const uint32_t *)(left + mt_min32(t * 8 + lane / 4, rows - 1) * stride + lane % 4 * 2 + half * 8);
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        uint32_t w[4];
+#pragma unroll
+        for (int s = 0; s < 4; s++) w[s] = i == 0 ? word[s].x : i == 1 ? word[s].y : i == 2 ? word[s].z : word[s].w;
+        const uint32_t a0 = mt_bytes(w[0], w[1], 0x5410), a1 = mt_bytes(w[0], w[1], 0x7632),
+                       a2 = mt_bytes(w[2], w[3], 0x5410), a3 = mt_bytes(w[2], w[3], 0x7632);
+#pragma unroll
+        for (int t = 0; t < TILES; t++) mt_mma<TYPE>(sum[t][i], a0, a1, a2, a3, b[t][0], b[t][1]);
+    }
+}
+/* To this warp's part [ROWS, stride], at the lane's first column. */
+template <int ROWS, int TILES>
+MT_DEVICE void mt_leave_columns(float *to, int stride, const float (&sum)[TILES][4][4], int lane) {
+#pragma unroll
+    for (int t = 0; t < TILES; t++)
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            const int row = t * 8 + lane % 4 * 2 + r;
+            if (row >= ROWS) continue;
+            float *at = to + row * stride; /* of 8 columns */
+            const float columns[8] = {sum[t][0][r], sum[t][0][2 + r], sum[t][1][r], sum[t][1][2 + r],
+                                      sum[t][2][r], sum[t][2][2 + r], sum[t][3][r], sum[t][3][2 + r]};
+            mt_put(at, columns);
+        }
 }
 
 #endif

@@ -73,6 +73,40 @@ MT_DEVICE void mt_trace_end(mt_context *c, uint32_t at, uint32_t parity) {
 }
 #endif
 
+/* A live value in this run of the launch. Nobody changes anything: each role may be in another run. */
+MT_DEVICE int32_t mt_live_now(const mt_context *c, int live, uint32_t run) {
+    if (live < 0 || live >= (int)c->launch->live_count) return 0;
+    const int32_t first = c->launch->lives[live];
+    return run ? (int32_t)((uint32_t)first + run * (uint32_t)c->launch->live_steps[live]) : first;
+}
+
+/* Fills a free slot with an instruction and its operands, as they are in this run. */
+MT_DEVICE void mt_decode(const mt_context *c, mt_slot *s, uint32_t number, uint32_t run) {
+    const uint32_t *from = (const uint32_t *)(c->launch->instructions + number);
+    uint32_t *to = (uint32_t *)&s->instruction;
+    for (int w = c->lane; w < (int)(sizeof(program_instruction) / 4); w += 32) to[w] = from[w];
+    __syncwarp();
+    const uint32_t opcode = s->instruction.opcode;
+    const int tensors = opcode < MT_OPS ? MT_OP_TENSORS[opcode] : 0; /* a join has none */
+    for (int w = c->lane; w < tensors * (int)(sizeof(cuda_tensor) / 8); w += 32) {
+        const int t = w / (int)(sizeof(cuda_tensor) / 8), word = w % (int)(sizeof(cuda_tensor) / 8);
+        ((uint64_t *)&s->tensor[t])[word] = ((const uint64_t *)(c->launch->operands + s->instruction.tensor[t]))[word];
+    }
+    __syncwarp();
+    /* Vectors of weights, which a consumer needs at once and no cache has: into L2, ahead of all waits. */
+    for (int t = 0; t < tensors; t++) {
+        const int bytes = MT_OP_COLD[opcode][t] * s->tensor[t].extent[0];
+        for (int at = c->lane * 128; at < bytes; at += 32 * 128) mt_prefetch((const char *)s->tensor[t].data + at);
+    }
+    if (c->lane < PROGRAM_LIVES) s->live[c->lane] = mt_live_now(c, s->instruction.live[c->lane], run);
+    __syncwarp(); /* extents have been read as they were */
+    for (int e = c->lane; e < tensors * PROGRAM_RANK; e += 32) {
+        cuda_tensor *t = &s->tensor[e / PROGRAM_RANK];
+        if (t->live[e % PROGRAM_RANK] >= 0)
+            t->extent[e % PROGRAM_RANK] = mt_live_now(c, t->live[e % PROGRAM_RANK], run);
+    }
+}
+
 static __device__ void mt_controller(mt_context *c) {
     uint32_t at = 0, parity = 1;
     MT_TRACED(mt_trace_begin(c);)
@@ -87,19 +121,7 @@ static __device__ void mt_controller(mt_context *c) {
                 return;
             }
             MT_TRACED(mt_trace_turn(c, s, run + 1);)
-            if (more) {
-                const uint32_t *from = (const uint32_t *)(c->launch->instructions + number);
-                uint32_t *to = (uint32_t *)&s->instruction;
-                for (int w = c->lane; w < (int)(sizeof(program_instruction) / 4); w += 32) to[w] = from[w];
-                __syncwarp();
-                const uint32_t opcode = s->instruction.opcode;
-                const int tensors = opcode == PROGRAM_JOIN ? 0 : MT_OP_TENSORS[opcode];
-                for (int w = c->lane; w < tensors * (int)(sizeof(cuda_tensor) / 8); w += 32) {
-                    const int t = w / (int)(sizeof(cuda_tensor) / 8), word = w % (int)(sizeof(cuda_tensor) / 8);
-                    ((uint64_t *)&s->tensor[t])[word] =
-                        ((const uint64_t *)(c->launch->operands + s->instruction.tensor[t]))[word];
-                }
-            }
+            if (more) mt_decode(c, s, number, run);
             if (c->lane == 0) s->number = more ? number : MT_END_OF_RUN;
             __syncwarp();
             if (c->lane == 0) mt_mbarrier_arrive(&c->cta->slot_full[at]); /* loader and consumers: mt_next */
@@ -125,6 +147,7 @@ MT_DEVICE bool mt_next(mt_context *c, mt_cursor *k) {
     c->slot = 0;
     if (!mt_wait(c, &c->cta->slot_full[k->at], k->parity, CUDA_SLOT_WAIT)) return false; /* controller */
     c->slot = &c->cta->slot[k->at];
+    c->sequence++;
     MT_AT_INSTRUCTION(c->slot->number);
     return true;
 }
@@ -136,13 +159,17 @@ MT_DEVICE void mt_done(mt_context *c, mt_cursor *k, bool arrive) {
 
 static __device__ void mt_loader(mt_context *c) {
     mt_cursor k = {0, 0};
+    uint32_t node = 0;
     for (uint32_t run = 0; run < c->launch->runs && !c->stopped;) {
         if (!mt_next(c, &k)) break;
         MT_TRACED(mt_note(c)->load_begin = mt_clock();)
         if (c->slot->number == MT_END_OF_RUN)
             run++, c->epoch++;
-        else if (c->slot->instruction.opcode != PROGRAM_JOIN)
+        else if (c->slot->instruction.opcode != PROGRAM_JOIN) {
+            c->holds = c->slot->instruction.node != node;
+            node = c->slot->instruction.node;
             mt_op_load(c);
+        }
         MT_TRACED(mt_note(c)->load_end = mt_clock();)
         mt_done(c, &k, true);
     }
@@ -151,10 +178,11 @@ static __device__ void mt_loader(mt_context *c) {
         while (mt_time() - start < 1000000 && !mt_load_relaxed(c->launch->gave_up)) {}
         mt_give_up(c, c->stopped, 0, 0, 0);
     }
-    /* Copies that are still under way write to this CTA's memory: stay until the last fill of every page has landed. (A
-     * page that was never filled is as after a phase of parity 1.) */
-    for (uint32_t p = 0; p < c->launch->pages; p++)
-        while (!mt_mbarrier_try(&c->cta->page_full[p], p < c->page ? c->page_phase : c->page_phase ^ 1)) {}
+    /* Copies that are still under way write to this CTA's memory: stay until they have landed. */
+    for (; c->under_way; c->under_way--) {
+        while (!mt_mbarrier_try(&c->cta->page_full[c->landing], c->landing_phase)) {}
+        if (++c->landing == c->launch->pages) c->landing = 0, c->landing_phase ^= 1;
+    }
 }
 
 /* Thread 0 of the consumers: this CTA's part of run `run` of the launch is done, and its stores are released. Waits
@@ -209,6 +237,7 @@ static __device__ void mt_consumer(mt_context *c) {
             run++;
             c->epoch++;
         } else {
+            if (c->thread == 0 && i->arrive_count) *(volatile uint32_t *)&c->cta->busy = c->sequence; /* mt_hold */
             if (i->opcode != PROGRAM_JOIN) mt_op_run(c);
             MT_TRACED(if (c->thread == 0) mt_note(c)->done = mt_clock(), mt_note(c)->first_page = c->first_page;)
             mt_sync(); /* every store of the instruction has been issued */
@@ -217,6 +246,7 @@ static __device__ void mt_consumer(mt_context *c) {
             if (c->thread == 0 && (released = i->arrive_count)) {
                 mt_fence(); /* release: the barrier above put everyone's stores before it */
                 for (int a = 0; a < i->arrive_count; a++) mt_add_relaxed(c->launch->counters + i->arrive[a], 1);
+                *(volatile uint32_t *)&c->cta->busy = 0;
             }
             MT_TRACED(if (c->thread == 0) mt_note(c)->arrived = mt_clock();)
         }
@@ -233,7 +263,9 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS, 1) monotile(const __g
     c.slot = 0;
     c.pages = dynamic;
     c.scratch = dynamic + (size_t)launch.pages * CUDA_PAGE;
-    c.page = c.page_phase = 0;
+    c.page = c.page_phase = c.sequence = 0;
+    c.under_way = c.landing = c.landing_phase = 0;
+    c.holds = false;
     c.epoch = launch.epoch;
     c.thread = (int)threadIdx.x;
     c.warp = c.thread / 32;
@@ -241,8 +273,10 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS, 1) monotile(const __g
     c.role = c.warp < CUDA_WARPS ? CUDA_ROLE_CONSUMER : c.warp == CUDA_LOADER ? CUDA_ROLE_LOADER : CUDA_ROLE_CONTROLLER;
     c.stopped = CUDA_NO_FAILURE;
     if (c.thread == 0) {
-        cta.stop = 0;
+        cta.stop = cta.busy = 0;
         MT_TRACED(for (int s = 0; s < CUDA_SLOTS; s++) cta.slot[s].trace.received = 0;)
+        for (int s = 0; s < CUDA_SLOTS; s++) cta.slot[s].barriers = 0;
+        for (int w = 0; w < CUDA_MAP_WORDS; w++) cta.mapped[w] = 0;
         for (int s = 0; s < CUDA_SLOTS; s++)
             mt_mbarrier_init(&cta.slot_full[s], 1), mt_mbarrier_init(&cta.slot_empty[s], 2);
         for (int p = 0; p < CUDA_MOST_PAGES; p++)

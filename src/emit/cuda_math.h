@@ -208,8 +208,8 @@ MT_DEVICE float mt_cos(float x) { return (float)mt_sin_quarter(x, 1.0); }
 #define __builtin_cos    mt_cos64
 
 /* A number wins over NaN. */
-MT_DEVICE float mt_min_f32(float a, float b) { return a < b || b != b ? a : b; }
-MT_DEVICE float mt_max_f32(float a, float b) { return a > b || b != b ? a : b; }
+MT_DEVICE float mt_min_f32(float a, float b) { return fminf(a, b); }
+MT_DEVICE float mt_max_f32(float a, float b) { return fmaxf(a, b); }
 MT_DEVICE double mt_min_f64(double a, double b) { return a < b || b != b ? a : b; }
 MT_DEVICE double mt_max_f64(double a, double b) { return a > b || b != b ? a : b; }
 

@@ -29,7 +29,10 @@
 typedef struct mt_slot { /* a decoded instruction in shared memory */
     program_instruction instruction;
     uint32_t number;
-    cuda_tensor tensor[CUDA_TENSORS];
+    int32_t live[PROGRAM_LIVES];      /* by live ordinal: its value in this run */
+    cuda_tensor tensor[CUDA_TENSORS]; /* `extent` is the current one */
+    uint64_t barrier[CUDA_BARRIERS];  /* level 2: cuda_explicit.h */
+    uint32_t barriers;                /* that were made */
     MT_TRACED(cuda_trace trace;)
 } mt_slot;
 
@@ -37,17 +40,24 @@ typedef struct mt_cta { /* static shared memory */
     uint64_t slot_full[CUDA_SLOTS], slot_empty[CUDA_SLOTS];
     uint64_t page_full[CUDA_MOST_PAGES], page_empty[CUDA_MOST_PAGES];
     mt_slot slot[CUDA_SLOTS];
-    uint32_t stop; /* set when anyone of this CTA gives up */
+    uint32_t
+        busy; /* the consumers are at an instruction whose end others wait for: its sequence number. 0: they are not */
+    uint32_t mapped[CUDA_MAP_WORDS]; /* cuda_wide.h */
+    uint32_t stop;                   /* set when anyone of this CTA gives up */
 } mt_cta;
 
 /* One role's view of the machine. */
 typedef struct mt_context {
     const cuda_run *launch;
     mt_cta *cta;
-    const mt_slot *slot;       /* the current instruction */
-    char *pages, *scratch;     /* dynamic shared memory */
-    uint32_t page, page_phase; /* the ring position: index, and the parity of its next full phase */
-    uint32_t epoch;            /* of this role's run */
+    const mt_slot *slot;                        /* the current instruction */
+    char *pages, *scratch;                      /* dynamic shared memory */
+    uint32_t page, page_phase;                  /* the ring position: index, and the parity of its next full phase */
+    uint32_t under_way, landing, landing_phase; /* loader: pages filled of which it has not seen that they landed; the
+                                                   first of them, as `page` */
+    uint32_t epoch;                             /* of this role's run */
+    uint32_t sequence; /* loader, consumers: number of the current instruction of this CTA; from 1 */
+    bool holds;        /* loader: see mt_hold */
     int role, thread, warp, lane;
     uint32_t stopped; /* cuda_reason: the wait that gave up. Return as soon as possible */
     MT_TRACED(uint32_t first_page;)
@@ -158,11 +168,42 @@ MT_DEVICE void mt_page_next(mt_context *c) {
     }
 }
 
-/* Loader (one lane): the next page, once the consumers have left it. NULL: give up. */
+/* A release fence waits for the loads that its SM has under way, which can be all of the ring: microseconds, and at the
+ * end of a node everyone waits for the slowest. So the loader starts nothing for the next node while the consumers are
+ * at the last one's instruction; once its end is known to others, the ring fills while they wait. False: give up. */
+MT_DEVICE bool mt_hold(mt_context *c) {
+    uint32_t busy;
+    while ((busy = mt_load_word(&c->cta->busy)) && busy != c->sequence) /* mt_consumer */
+        if (mt_stop(c->cta)) {
+            c->stopped = CUDA_PAGE_WAIT;
+            return false;
+        }
+    return true;
+}
+
+/* Loader: waits until at most `most` pages are under way. False: give up. */
+MT_DEVICE bool mt_land(mt_context *c, uint32_t most) {
+    for (; c->under_way > most; c->under_way--) {
+        if (!mt_wait_page(c, &c->cta->page_full[c->landing], c->landing_phase)) return false; /* the copy engine */
+        if (++c->landing == c->launch->pages) c->landing = 0, c->landing_phase ^= 1;
+    }
+    return true;
+}
+
+/* Loader (one lane): the next page, once the consumers have left it; it has to be filled. NULL: give up. */
 MT_DEVICE char *mt_page_acquire(mt_context *c) {
-    if (c->stopped || !mt_wait_page(c, &c->cta->page_empty[c->page], c->page_phase ^ 1))
-        return 0; /* consumers' mt_page_release */
+    uint64_t *empty = &c->cta->page_empty[c->page]; /* consumers' mt_page_release */
+    if (c->stopped || !mt_wait_page(c, empty, c->page_phase ^ 1) || !mt_land(c, c->launch->pages - 1)) return 0;
+    c->under_way++;
     return c->pages + (size_t)c->page * CUDA_PAGE;
+}
+/* The same, of a weight that is read once. Memory is busy with CUDA_FLIGHT bytes of each SM under way; more of them
+ * only make a queue, in which whatever a consumer asks for, and a fence, waits: at most `flight` pages. */
+MT_DEVICE char *mt_page_stream(mt_context *c, uint32_t flight) {
+    char *page = mt_page_acquire(c);
+    if (page && (!c->holds || mt_hold(c)) && mt_land(c, flight)) return page;
+    if (page) c->under_way--;
+    return 0;
 }
 /* Loader: fills the acquired page with one copy and moves on. */
 MT_DEVICE void mt_page_fill(mt_context *c, char *page, const void *from, uint32_t bytes) {
@@ -171,6 +212,15 @@ MT_DEVICE void mt_page_fill(mt_context *c, char *page, const void *from, uint32_
     mt_bulk_load(page, from, bytes, full);
     MT_TRACED(mt_note(c)->pages++;)
     mt_page_next(c);
+}
+
+/* Loader: the acquired page is filled with copies of so many bytes together, which complete the returned barrier; then
+ * mt_page_next. */
+MT_DEVICE uint64_t *mt_page_expect(mt_context *c, uint32_t bytes) {
+    uint64_t *full = &c->cta->page_full[c->page]; /* consumers' mt_page_take */
+    mt_mbarrier_expect(full, bytes);
+    MT_TRACED(mt_note(c)->pages++;)
+    return full;
 }
 
 /* Consumers (every thread of every warp): waits for the next page. After a wait that gave up the page's contents are
@@ -189,19 +239,11 @@ MT_DEVICE void mt_page_release(mt_context *c) {
 
 /* ---- operands ---- */
 
-/* A live value in this role's run. Nobody changes anything: each role may be in another run. */
-MT_DEVICE int32_t mt_live_now(const mt_context *c, int live) {
-    const uint32_t run = c->epoch - c->launch->epoch;
-    const int32_t first = c->launch->lives[live];
-    return run ? (int32_t)((uint32_t)first + run * (uint32_t)c->launch->live_steps[live]) : first;
-}
-MT_DEVICE int32_t mt_live_value(const mt_context *c, int ordinal) {
-    return mt_live_now(c, c->slot->instruction.live[ordinal]);
-}
-/* The current extent of an operand's dimension. */
+/* A live value, and the extent of an operand's dimension, in the instruction's run. The controller looked them up: they
+ * lie in device memory, and a consumer's wait ends with an empty L1 cache. */
+MT_DEVICE int32_t mt_live_value(const mt_context *c, int ordinal) { return c->slot->live[ordinal]; }
 MT_DEVICE int32_t mt_extent(const mt_context *c, int tensor, int dimension) {
-    const cuda_tensor *t = &c->slot->tensor[tensor];
-    return t->live[dimension] < 0 ? t->extent[dimension] : mt_live_now(c, t->live[dimension]);
+    return c->slot->tensor[tensor].extent[dimension];
 }
 MT_DEVICE float mt_arg_float(const mt_context *c, int ordinal) {
     return __int_as_float(c->slot->instruction.arg[ordinal]);

@@ -1,6 +1,7 @@
 /* Units, functions and statements. */
 #include "emit/emit_internal.h"
 #include "base/embed.h"
+#include "tile/explicit.h"
 
 #include <ctype.h>
 #include <inttypes.h>
@@ -76,7 +77,7 @@ const char *emit_safe_name(arena *a, const char *name) {
 }
 
 /* The statement as a comment. */
-static void print_comment(emit *e, const tile_statement *s, const char *note) {
+void emit_comment(emit *e, const tile_statement *s, const char *note) {
     const tile_op *op = e->op;
     print_indent(e);
     const size_t start = e->out->length;
@@ -103,6 +104,9 @@ static void print_comment(emit *e, const tile_statement *s, const char *note) {
     case TILE_IF:
         text_string(e->out, "if ");
         tile_print_node(e->out, op, s->value);
+        break;
+    case TILE_ACTION:
+        explicit_print_action(e->out, op, s);
         break;
     }
     if (e->out->data && e->out->length > start + COMMENT) {
@@ -231,7 +235,7 @@ static bool is_same_shape(const tile_shape *a, const tile_shape *b) {
     return a->rank == b->rank && !memcmp(a->extent, b->extent, (size_t)a->rank * sizeof a->extent[0]);
 }
 
-static void assign_variable(emit *e, int index, const tile_node *value) {
+void emit_assign_variable(emit *e, int index, const tile_node *value) {
     const emit_variable *v = &e->variables[index];
     const bool whole = is_same_shape(&value->shape, &v->array.shape);
     if (value->kind == TILE_DOT && whole && !emit_reads(e, value, index)) {
@@ -244,7 +248,7 @@ static void assign_variable(emit *e, int index, const tile_node *value) {
                         *other = dot == value->b ? value->a : value->b;
         if (is_same_shape(&dot->shape, &value->shape) && is_same_shape(&other->shape, &value->shape) &&
             !emit_reads(e, dot, index)) {
-            if (other->kind != TILE_VAR || other->index != index) assign_variable(e, index, other);
+            if (other->kind != TILE_VAR || other->index != index) emit_assign_variable(e, index, other);
             emit_dot(e, &v->array, dot, v->limit);
             return;
         }
@@ -257,7 +261,7 @@ static void print_assign(emit *e, const tile_statement *s) {
     emit_variable *v = &e->variables[s->index];
     const tile_variable *t = &e->op->variables[s->index];
     const char *name = emit_safe_name(e->memory, t->name);
-    print_comment(e, s, v->mode == EMIT_INLINE ? "  (computed where it is used)" : "");
+    emit_comment(e, s, v->mode == EMIT_INLINE ? "  (computed where it is used)" : "");
     if (v->mode == EMIT_INLINE) return;
     if (v->mode == EMIT_SCALAR) {
         const char *value = emit_bare(e->memory, emit_scalar(e, s->value));
@@ -273,7 +277,7 @@ static void print_assign(emit *e, const tile_statement *s) {
     const int64_t mark = e->scratch;
     emit_print(e, "{");
     e->indent++;
-    assign_variable(e, s->index, s->value);
+    emit_assign_variable(e, s->index, s->value);
     e->indent--;
     emit_print(e, "}");
     e->scratch = mark;
@@ -281,7 +285,7 @@ static void print_assign(emit *e, const tile_statement *s) {
 
 static void print_for(emit *e, const tile_statement *s) {
     const char *name = e->loop_names[s->index], *begin, *end;
-    print_comment(e, s, "");
+    emit_comment(e, s, "");
     const int64_t mark = e->scratch;
     emit_print(e, "{");
     e->indent++;
@@ -302,7 +306,7 @@ static void print_for(emit *e, const tile_statement *s) {
 }
 
 static void print_if(emit *e, const tile_statement *s) {
-    print_comment(e, s, "");
+    emit_comment(e, s, "");
     emit_print(e, "if (%s) {", emit_bare(e->memory, emit_scalar(e, s->value)));
     e->indent++;
     emit_block(e, s->body);
@@ -326,7 +330,7 @@ void emit_block(emit *e, const tile_statement *s) {
             print_assign(e, s);
             break;
         case TILE_STORE:
-            print_comment(e, s, "");
+            emit_comment(e, s, "");
             emit_print(e, "{");
             e->indent++;
             emit_store(e, s);
@@ -339,6 +343,8 @@ void emit_block(emit *e, const tile_statement *s) {
             break;
         case TILE_IF:
             print_if(e, s);
+            break;
+        case TILE_ACTION: /* emit_explicit.c */
             break;
         }
         /* A scalar's temporaries have served; an array that was declared stays until the end of the block. */
@@ -402,7 +408,7 @@ static void print_function(void *context) {
     e.used_extent = ARENA_ARRAY(m, (size_t)op->extent_count, bool);
     for (int i = 0; i < op->loop_count; i++) e.loop_names[i] = emit_safe_name(m, op->loop_names[i]);
     ARENA_PUSH(m, e.limits, e.limit_count, e.limit_capacity); /* number 0 is no limit */
-    emit_plan(&e);
+    if (!op->level2) emit_plan(&e);
     for (int i = 0; i < op->axis_total; i++) {
         if (!has_live(op->axis_count[i])) continue;
         e.used_axis[i] = true;
@@ -411,7 +417,10 @@ static void print_function(void *context) {
                    emit_safe_name(m, op->axis_names[i]), emit_scalar(&e, op->axis_count[i]));
         e.out = f->body;
     }
-    emit_block(&e, op->body);
+    if (op->level2)
+        emit_level2(&e);
+    else
+        emit_block(&e, op->body);
     f->scratch = e.scratch_most;
     text *out = f->out;
     text_printf(out, "\n/* %s[", op->name);
@@ -468,6 +477,9 @@ mt_status emit_c(text *out, const tile_op *const *ops, size_t count, mt_error *e
         text_string(out, file_text("cpu_abi.h"));
         text_string(out, file_text("cpu_prelude.h"));
         text_string(out, file_text("cpu_vector.h"));
+        bool level2 = false;
+        for (size_t i = 0; i < count; i++) level2 |= ops[i]->level2 != NULL;
+        if (level2) text_string(out, file_text("cpu_level2.h"));
         if (codecs.length) text_append(out, codecs.data, codecs.length);
         if (functions.length) text_append(out, functions.data, functions.length);
         text_printf(out, "\nconst cpu_entry mt_cpu_ops[] = {\n%s    {0, 0, 0},\n};\n", table.length ? table.data : "");

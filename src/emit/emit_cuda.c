@@ -5,6 +5,8 @@
 #include "base/embed.h"
 #include "program/instruction.h"
 
+#include <inttypes.h>
+
 #include "emit/cuda_abi.h"
 
 #include <stdio.h>
@@ -51,7 +53,9 @@ static size_t count_lines(const text *t) {
 static mt_status write_ops(cuda_unit_text *unit, text *functions, const emit_cuda_op *ops, size_t count,
                            role_op **lowered, char (*names)[320], emit_cuda_info *info) {
     for (size_t i = 0; i < count && !unit->status; i++) {
-        unit->status = role_lower(unit->memory, &lowered[i], ops[i].op, ops[i].layout, unit->error);
+        const role_chip *target = info->target;
+        unit->status = target ? role_lower_for(unit->memory, &lowered[i], ops[i].op, ops[i].layout, target, unit->error)
+                              : role_lower(unit->memory, &lowered[i], ops[i].op, ops[i].layout, unit->error);
         if (unit->status) break;
         if (ops[i].op->tensor_count > CUDA_TENSORS) {
             unit->status = error_set(unit->error, MT_E_LIMIT, ops[i].op->name,
@@ -60,11 +64,23 @@ static mt_status write_ops(cuda_unit_text *unit, text *functions, const emit_cud
             break;
         }
         snprintf(names[i], sizeof names[i], "op%zu_%.256s", i, ops[i].op->name);
-        cuda_op_functions(unit, lowered[i], ops[i].aligned, names[i], functions);
+        cuda_op_functions(unit, lowered[i], &ops[i], names[i], functions);
         info->scratch_bytes = max_i64(info->scratch_bytes, lowered[i]->shared_bytes);
         info->loader_reads_live |= lowered[i]->loader_reads_live;
     }
     return unit->status;
+}
+
+/* By tensor ordinal: bytes of an element of the vectors that the controller brings near, 0 for all else. */
+static void print_cold(text *out, const emit_cuda_op *op) {
+    int bytes[CUDA_TENSORS] = {0};
+    for (int i = 0; i < op->op->param_count; i++) {
+        const tile_param *p = &op->op->params[i];
+        if (p->kind == TILE_IN && p->rank == 1 && op->cold[p->ordinal] && !tile_format_is_block(p->type))
+            bytes[p->ordinal] = p->type->bits / 8;
+    }
+    for (int t = 0; t < CUDA_TENSORS; t++) text_printf(out, "%s%d", t ? ", " : "{", bytes[t]);
+    text_string(out, "}, ");
 }
 
 mt_status emit_cuda(text *out, const emit_cuda_op *ops, size_t count, emit_cuda_info *info, mt_error *error) {
@@ -81,7 +97,7 @@ mt_status emit_cuda(text *out, const emit_cuda_op *ops, size_t count, emit_cuda_
         text_string(out, "/* Written by Monotile. */\n#include <stdint.h>\n");
         text_string(out, file_text(program_files, "instruction.h"));
         static const char *const pasted[] = {"cuda_abi.h", "cuda_chip.h", "cuda_prelude.h", "cuda_math.h",
-                                             "cuda_dot.h"};
+                                             "cuda_dot.h", "cuda_wide.h", "cuda_explicit.h"};
         for (size_t i = 0; i < COUNT_OF(pasted); i++)
             text_string(out, info->chip && !strcmp(pasted[i], "cuda_chip.h") ? info->chip
                                                                              : file_text(emit_files, pasted[i]));
@@ -90,9 +106,11 @@ mt_status emit_cuda(text *out, const emit_cuda_op *ops, size_t count, emit_cuda_
         if (unit.lines) text_printf(out, "#line %zu \"program.cu\"\n", count_lines(out) + 1);
         print_switch(out, "load", lowered, names, count, true);
         print_switch(out, "run", lowered, names, count, false);
-        text_string(out, "\nstatic __device__ const int MT_OP_TENSORS[] = {");
+        text_printf(out, "\nenum { MT_OPS = %zu };\nstatic __device__ const int MT_OP_TENSORS[] = {", count);
         for (size_t i = 0; i < count; i++) text_printf(out, "%d, ", ops[i].op->tensor_count);
-        text_string(out, "0};\n\n");
+        text_string(out, "0};\nstatic __device__ const uint8_t MT_OP_COLD[][CUDA_TENSORS] = {");
+        for (size_t i = 0; i < count; i++) print_cold(out, &ops[i]);
+        text_string(out, "{0}};\n\n");
         text_string(out, file_text(emit_files, "cuda_interpreter.h"));
         if (info->tail) text_string(out, info->tail);
         if (out->failed || formats.failed || functions.failed)

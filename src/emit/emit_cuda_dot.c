@@ -1,6 +1,10 @@
 /* Products: on the CUDA cores, and on the tensor cores with weights from pages; and the loader's side of those. */
 #include "emit/emit_cuda_internal.h"
 
+#include "program/instruction.h"
+
+#include "emit/cuda_abi.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -44,21 +48,11 @@ static plain plain_of(cuda_emit *e, const role_statement *s) {
     return p;
 }
 
-static void open(cuda_emit *e, const char *line) {
-    cuda_print(e, "%s", line);
-    e->indent++;
-}
-static void close_block(cuda_emit *e) {
-    e->indent--;
-    cuda_print(e, "}");
-}
-#define OPEN(e, ...) open((e), arena_printf((e)->memory, __VA_ARGS__))
-
 /* A loop over the left operand's rows, `rows` at once; nothing when that is all. */
 static const char *open_rows(plain *p) {
     if (p->rows >= p->m) return "0";
     const char *first = cuda_name(p->e, "first");
-    OPEN(p->e, "for (int %s = 0; %s < %" PRId64 "; %s += %d) {", first, first, p->m, first, p->rows);
+    CUDA_OPEN(p->e, "for (int %s = 0; %s < %" PRId64 "; %s += %d) {", first, first, p->m, first, p->rows);
     return first;
 }
 
@@ -88,49 +82,49 @@ static void print_right(plain *p) {
     cuda_emit *e = p->e;
     cuda_print(e, "%s w[%d];", p->type, p->vector);
     cuda_print(e, "#pragma unroll");
-    OPEN(e, "for (int j = 0; j < %d; j++) {", p->vector);
+    CUDA_OPEN(e, "for (int j = 0; j < %d; j++) {", p->vector);
     cuda_nest_lines(&p->x, LEVEL_LANE);
     cuda_print(e, "w[j] = %s;", p->right);
-    close_block(e);
+    cuda_close(e);
 }
 
 /* sum[i] += left * right along k; then all lanes' sums are one. */
 static void print_along_k_of(plain *p, const char *base, const char *n, const char *k, bool some) {
     cuda_emit *e = p->e;
     const int columns = 32 / p->lanes;
-    OPEN(e, "{");
+    CUDA_OPEN(e, "{");
     const char *first = open_rows(p);
     cuda_print(e, "%s sum[%d] = {0};", p->type, p->rows);
     const bool once = p->k <= p->lanes * p->vector;
     if (!once) {
-        OPEN(e, "for (int %s = mt->lane %% %d * %d; %s < %" PRId64 "; %s += %d) {", k, p->lanes, p->vector, k, p->k, k,
-             p->lanes * p->vector);
+        CUDA_OPEN(e, "for (int %s = mt->lane %% %d * %d; %s < %" PRId64 "; %s += %d) {", k, p->lanes, p->vector, k,
+                  p->k, k, p->lanes * p->vector);
         print_right_load(p);
     }
     if (once && p->k < p->lanes * p->vector) {
-        OPEN(e, "if (%s < %" PRId64 ") {", k, p->k);
+        CUDA_OPEN(e, "if (%s < %" PRId64 ") {", k, p->k);
         print_right_load(p);
     }
     print_right(p);
     cuda_print(e, "#pragma unroll");
-    OPEN(e, "for (int i = 0; i < %d; i++) {", p->rows);
+    CUDA_OPEN(e, "for (int i = 0; i < %d; i++) {", p->rows);
     cuda_print(e, "%s a[%d];", p->type, p->vector);
     cuda_print(e, "mt_take(a, %s + %s * %" PRId64 " + %s);", p->left, left_row(p, first), p->stride, k);
     cuda_print(e, "#pragma unroll");
     cuda_print(e, "for (int j = 0; j < %d; j++) sum[i] += a[j] * w[j];", p->vector);
-    close_block(e);
-    if (!once || p->k < p->lanes * p->vector) close_block(e);
+    cuda_close(e);
+    if (!once || p->k < p->lanes * p->vector) cuda_close(e);
     cuda_print(e, "#pragma unroll");
-    OPEN(e, "for (int i = 0; i < %d; i++) {", p->rows);
+    CUDA_OPEN(e, "for (int i = 0; i < %d; i++) {", p->rows);
     cuda_print(e, "const %s all = mt_join_lanes<%d>(sum[i], MT_SUM);", p->type, p->lanes);
     const char *mine = columns > 1 ? arena_printf(e->memory, "mt->lane %% %d == 0", p->lanes) : "mt->lane == 0";
     if (some) mine = arena_printf(e->memory, "%s && %s + mt->lane / %d < %" PRId64, mine, base, p->lanes, p->n);
     if (p->m % p->rows) mine = arena_printf(e->memory, "%s && %s + i < %" PRId64, mine, first, p->m);
     cuda_print(e, "if (%s) %s[(%s + i) * %" PRId64 " + %s] %s all;", mine, p->to, first, p->n, n,
                p->s->adds ? "+=" : "=");
-    close_block(e);
-    if (p->rows < p->m) close_block(e);
-    close_block(e);
+    cuda_close(e);
+    if (p->rows < p->m) cuda_close(e);
+    cuda_close(e);
 }
 
 static void print_along_k(plain *p) {
@@ -143,8 +137,8 @@ static void print_along_k(plain *p) {
     const char *base = cuda_name(e, "column"), *n[MOST_AHEAD], *k = cuda_name(e, "k");
     plain turn[MOST_AHEAD];
     cuda_print(e, "#pragma unroll 1");
-    OPEN(e, "for (int %s = mt->warp * %d; %s < %" PRId64 "; %s += %d) {", base, columns, base, p->n, base,
-         step * ahead);
+    CUDA_OPEN(e, "for (int %s = mt->warp * %d; %s < %" PRId64 "; %s += %d) {", base, columns, base, p->n, base,
+              step * ahead);
     if (once) cuda_print(e, "const int %s = mt->lane %% %d * %d;", k, p->lanes, p->vector);
     for (int t = 0; t < ahead; t++) {
         turn[t] = *p;
@@ -160,7 +154,7 @@ static void print_along_k(plain *p) {
     for (int t = 0; t < ahead; t++) {
         print_along_k_of(&turn[t], base, n[t], k, some);
     }
-    close_block(e);
+    cuda_close(e);
 }
 
 /* sum[i][j] += left * right, for the k at hand. */
@@ -168,11 +162,11 @@ static void print_outer(plain *p, const char *first, const char *k) {
     cuda_emit *e = p->e;
     print_right(p);
     cuda_print(e, "#pragma unroll");
-    OPEN(e, "for (int i = 0; i < %d; i++) {", p->rows);
+    CUDA_OPEN(e, "for (int i = 0; i < %d; i++) {", p->rows);
     cuda_print(e, "const %s a = %s[%s * %" PRId64 " + %s];", p->type, p->left, left_row(p, first), p->stride, k);
     cuda_print(e, "#pragma unroll");
     cuda_print(e, "for (int j = 0; j < %d; j++) sum[i][j] += a * w[j];", p->vector);
-    close_block(e);
+    cuda_close(e);
 }
 
 static void print_split_k(plain *p) {
@@ -183,7 +177,7 @@ static void print_split_k(plain *p) {
     const bool some = p->n % width != 0;
     const int ahead = p->k % step == 0 ? ahead_of(p->k / step) : 1;
     plain turn[MOST_AHEAD];
-    OPEN(e, "for (int %s = 0; %s < %" PRId64 "; %s += %d) {", base, base, p->n, base, width);
+    CUDA_OPEN(e, "for (int %s = 0; %s < %" PRId64 "; %s += %d) {", base, base, p->n, base, width);
     const char *column = arena_printf(e->memory, p->vector > 1 ? "%s + mt->lane %% %d * %d" : "%s + mt->lane %% %d",
                                       base, p->lanes, p->vector);
     if (some)
@@ -193,8 +187,8 @@ static void print_split_k(plain *p) {
     const char *first = open_rows(p);
     cuda_print(e, "%s sum[%d][%d] = {{0}};", p->type, p->rows, p->vector);
     cuda_print(e, "#pragma unroll 1");
-    OPEN(e, "for (int %s = mt->warp * %d + mt->lane / %d; %s < %" PRId64 "; %s += %d) {", k, at_once, p->lanes, k, p->k,
-         k, step * ahead);
+    CUDA_OPEN(e, "for (int %s = mt->warp * %d + mt->lane / %d; %s < %" PRId64 "; %s += %d) {", k, at_once, p->lanes, k,
+              p->k, k, step * ahead);
     const char *at[MOST_AHEAD] = {k};
     for (int t = 0; t < ahead; t++) {
         turn[t] = *p;
@@ -207,13 +201,13 @@ static void print_split_k(plain *p) {
         print_right_load(&turn[t]);
     }
     for (int t = 0; t < ahead; t++) {
-        OPEN(e, "{");
+        CUDA_OPEN(e, "{");
         print_outer(&turn[t], first, at[t]);
-        close_block(e);
+        cuda_close(e);
     }
-    close_block(e);
+    cuda_close(e);
     cuda_print(e, "#pragma unroll");
-    OPEN(e, "for (int i = 0; i < %d; i++) {", p->rows);
+    CUDA_OPEN(e, "for (int i = 0; i < %d; i++) {", p->rows);
     cuda_print(e, "#pragma unroll");
     cuda_print(e, "for (int j = 0; j < %d; j++) sum[i][j] = mt_join_groups<%d>(sum[i][j], MT_SUM);", p->vector,
                p->lanes);
@@ -222,9 +216,9 @@ static void print_split_k(plain *p) {
     if (p->m % p->rows) mine = arena_printf(e->memory, "%s && %s + i < %" PRId64, mine, first, p->m);
     cuda_print(e, "if (%s) mt_put(%s + (mt->warp * %" PRId64 " + %s + i) * %" PRId64 " + %s, sum[i]);", mine, p->to,
                p->m, first, p->n, n);
-    close_block(e);
-    if (p->rows < p->m) close_block(e);
-    close_block(e);
+    cuda_close(e);
+    if (p->rows < p->m) cuda_close(e);
+    cuda_close(e);
 }
 
 static void print_outputs(plain *p) {
@@ -234,26 +228,110 @@ static void print_outputs(plain *p) {
     p->rows = (int)min_i64(p->m, 4);
     prepare_right(p, k, n);
     const int64_t groups = ceil_div(p->m, p->rows);
-    OPEN(e, "for (int %s = mt->thread; %s < %" PRId64 "; %s += %d) {", o, o, groups * vectors, o, ROLE_THREADS);
+    CUDA_OPEN(e, "for (int %s = mt->thread; %s < %" PRId64 "; %s += %d) {", o, o, groups * vectors, o, ROLE_THREADS);
     cuda_print(e, "const int %s = %s / %" PRId64 " * %d, %s = %s %% %" PRId64 " * %d;", first, o, vectors, p->rows, n,
                o, vectors, p->vector);
     cuda_print(e, "%s sum[%d][%d] = {{0}};", p->type, p->rows, p->vector);
-    OPEN(e, "for (int %s = 0; %s < %" PRId64 "; %s++) {", k, k, p->k, k);
+    CUDA_OPEN(e, "for (int %s = 0; %s < %" PRId64 "; %s++) {", k, k, p->k, k);
     print_right_load(p);
     print_outer(p, first, k);
-    close_block(e);
+    cuda_close(e);
     cuda_print(e, "#pragma unroll");
-    OPEN(e, "for (int i = 0; i < %d; i++) {", p->rows);
+    CUDA_OPEN(e, "for (int i = 0; i < %d; i++) {", p->rows);
     if (p->m % p->rows) cuda_print(e, "if (%s + i >= %" PRId64 ") break;", first, p->m);
     cuda_print(e, "#pragma unroll");
     cuda_print(e, "for (int j = 0; j < %d; j++) %s[(%s + i) * %" PRId64 " + %s + j] %s sum[i][j];", p->vector, p->to,
                first, p->n, n, p->s->adds ? "+=" : "=");
-    close_block(e);
-    close_block(e);
+    cuda_close(e);
+    cuda_close(e);
+}
+
+/* ---- tensor cores, the right operand read where it lies ---- */
+
+/* Reads the right operand's vector at (row, k), declared before, as the 16 bytes `to`. */
+static void print_right_words(plain *p, const char *to) {
+    cuda_emit *e = p->e;
+    print_right_load(p);
+    cuda_print(e, "uint16_t code[8];");
+    cuda_print(e, "#pragma unroll");
+    CUDA_OPEN(e, "for (int j = 0; j < 8; j++) {");
+    cuda_nest_lines(&p->x, LEVEL_LANE);
+    cuda_print(e, "code[j] = %s;", p->right);
+    cuda_close(e);
+    cuda_print(e, "%s = mt_words(code);", to);
+}
+
+static const char *product_name(const plain *p) {
+    return p->s->value->type->scalar.exponent == 8 ? "MT_BF16" : "MT_F16";
+}
+
+/* The element of the right operand itself: a code of the product's type. */
+static void prepare_codes(plain *p, const char *row, const char *column) {
+    cuda_nest_begin(p->e, &p->x, p->vector = 8);
+    const cuda_index at[2] = {{row, LEVEL_ROW, false, 0}, {column, LEVEL_VECTOR, true, 0}};
+    p->right = emit_bare(p->e->memory, cuda_element(&p->x, p->s->value, at).text);
+}
+
+/* `tiles` of 8 rows of the left operand, `chunks` of 32 columns. */
+static void print_tensor_along_k(plain *p) {
+    cuda_emit *e = p->e;
+    const int tiles = (int)ceil_div(p->m, 8), chunks = (int)(p->k / 32);
+    const char *left = cuda_name(e, "left"), *row = cuda_name(e, "row"), *n = cuda_name(e, "n"), *k = cuda_name(e, "k"),
+               *end = cuda_end_of(e, p->s->value, 0);
+    cuda_print(e, "uint4 %s[%d][%d];", left, tiles, chunks);
+    cuda_print(e, "mt_take_left(%s, %s, %" PRId64 ", %" PRId64 ", mt->lane);", left, p->left, p->stride, p->m);
+    prepare_codes(p, n, k);
+    CUDA_OPEN(e, "for (int %s = mt->warp * 16; %s < %" PRId64 "; %s += %d) {", row, row, p->n, row, 16 * ROLE_WARPS);
+    cuda_print(e, "float sum[%d][4] = {{0}};", tiles);
+    if (end) CUDA_OPEN(e, "if (%s < %s) {", row, end);
+    cuda_print(e, "uint4 word[2][%d];", chunks);
+    cuda_print(e, "#pragma unroll");
+    CUDA_OPEN(e, "for (int i = 0; i < %d; i++) {", 2 * chunks);
+    cuda_print(e, "const int %s = %s + mt->lane / 4 + i %% 2 * 8, %s = (i / 2 * 4 + mt->lane %% 4) * 8;", n, row, k);
+    print_right_words(p, "word[i % 2][i / 2]");
+    cuda_close(e);
+    cuda_print(e, "mt_dot_rows<%s>(sum, word, %s);", product_name(p), left);
+    if (end) cuda_close(e);
+    cuda_print(e, "mt_leave_rows<%" PRId64 ", %s>(%s + %s, %" PRId64 ", sum, mt->lane);", p->m,
+               p->s->adds ? "true" : "false", p->to, row, p->n);
+    cuda_close(e);
+}
+
+/* 64 columns of the result at a time. */
+static void print_tensor_split_k(plain *p) {
+    cuda_emit *e = p->e;
+    const int tiles = (int)ceil_div(p->m, 8);
+    const char *column = cuda_name(e, "column"), *row = cuda_name(e, "row"), *n = cuda_name(e, "n"),
+               *k = cuda_name(e, "k"), *end = cuda_end_of(e, p->s->value, 0);
+    if (!end) end = arena_printf(e->memory, "%" PRId64, p->k);
+    prepare_codes(p, k, n);
+    if (p->n == 64)
+        CUDA_OPEN(e, "{ const int %s = 0;", column);
+    else
+        CUDA_OPEN(e, "for (int %s = 0; %s < %" PRId64 "; %s += 64) {", column, column, p->n, column);
+    cuda_print(e, "float sum[%d][4][4] = {{{0}}};", tiles);
+    cuda_print(e, "const int %s = %s + mt->lane / 4 * 8;", n, column);
+    CUDA_OPEN(e, "for (int %s = mt->warp * 16; %s < %s; %s += %d) {", row, row, end, row, 16 * ROLE_WARPS);
+    cuda_print(e, "uint4 word[4];");
+    cuda_print(e, "#pragma unroll");
+    CUDA_OPEN(e, "for (int i = 0; i < 4; i++) {");
+    cuda_print(e, "const int %s = %s + mt->lane %% 4 * 2 + i %% 2 + i / 2 * 8;", k, row);
+    print_right_words(p, "word[i]");
+    cuda_close(e);
+    cuda_print(e, "mt_dot_columns<%s>(sum, word, %s + %s, %" PRId64 ", %" PRId64 ", mt->lane);", product_name(p),
+               p->left, row, p->stride, p->m);
+    cuda_close(e);
+    cuda_print(e, "mt_leave_columns<%" PRId64 ">(%s + mt->warp * %" PRId64 " + %s, %" PRId64 ", sum, mt->lane);", p->m,
+               p->to, p->m * p->n, n, p->n);
+    cuda_close(e);
 }
 
 void cuda_dot(cuda_emit *e, const role_statement *s) {
     plain p = plain_of(e, s);
+    if (s->dot >= ROLE_TENSOR_ALONG_K) {
+        s->dot == ROLE_TENSOR_ALONG_K ? print_tensor_along_k(&p) : print_tensor_split_k(&p);
+        return;
+    }
     cuda_nest_begin(e, &p.x, p.vector);
     if (s->dot == ROLE_ALONG_K)
         print_along_k(&p);
@@ -358,16 +436,16 @@ void cuda_pages(cuda_emit *e, const role_statement *s) {
     const char *bytes = p.atoms ? arena_printf(m, "%s * 16", columns_of_page(e, &p, page))
                                 : by_page(e, &p, page, p.page_bytes, p.last_bytes);
     cuda_print(e, "#pragma unroll 1");
-    OPEN(e, "for (int %s = 0; %s < %s; %s++) {", block, block, p.blocks, block);
+    CUDA_OPEN(e, "for (int %s = 0; %s < %s; %s++) {", block, block, p.blocks, block);
     cuda_print(e, "#pragma unroll 1");
-    OPEN(e, "for (int %s = 0; %s < %s; %s++) {", page, page, page_count(e, &p), page);
+    CUDA_OPEN(e, "for (int %s = 0; %s < %s; %s++) {", page, page, page_count(e, &p), page);
     const char *to = cuda_name(e, "to");
-    cuda_print(e, "char *const %s = mt_page_acquire(mt);", to);
+    cuda_print(e, "char *const %s = mt_page_stream(mt, %" PRId64 ");", to, ceil_div(CUDA_FLIGHT, p.page_bytes));
     cuda_print(e, "if (!%s) return;", to);
     cuda_print(e, "mt_page_fill(mt, %s, %s + (size_t)%s * %" PRId64 " + %s * %" PRId64 ", %s);", to, from, block,
                p.block_bytes, page, p.page_bytes, bytes);
-    close_block(e);
-    close_block(e);
+    cuda_close(e);
+    cuda_close(e);
 }
 
 static const char *product_type(const tile_format *f) { return f->scalar.exponent == 8 ? "MT_BF16" : "MT_F16"; }
@@ -381,12 +459,12 @@ void cuda_skinny(cuda_emit *e, const role_statement *s) {
                *product = product_type(s->product);
     cuda_print(e, "const char *const %s = mt_panel_row<%" PRId64 ">(%s, %" PRId64 ", mt->lane);", row, rows,
                e->names[s->from], stride);
-    OPEN(e, "for (int %s = 0; %s < %" PRId64 "; %s++) {", block, block, s->pages.blocks, block);
+    CUDA_OPEN(e, "for (int %s = 0; %s < %" PRId64 "; %s++) {", block, block, s->pages.blocks, block);
     cuda_print(e, "float even[4] = {0, 0, 0, 0}, odd[4] = {0, 0, 0, 0};");
     char fixed[32];
     snprintf(fixed, sizeof fixed, "%" PRId64, s->pages.blocks);
     if (strcmp(p.blocks, fixed)) cuda_print(e, "if (%s < %s)", block, p.blocks);
-    OPEN(e, "for (int %s = 0; %s < %s; %s++) {", page, page, page_count(e, &p), page);
+    CUDA_OPEN(e, "for (int %s = 0; %s < %s; %s++) {", page, page, page_count(e, &p), page);
     const char *columns = columns_of_page(e, &p, page);
     const char *at = arena_printf(m, "%s + %s * %" PRId64, row, page, s->pages.page_columns * 2);
     /* A page has all of its columns, unless it is the weight's last one, or the slice's. */
@@ -400,8 +478,8 @@ void cuda_skinny(cuda_emit *e, const role_statement *s) {
                    "mt_block_page<%" PRId64 ", %s, %" PRId64 ", %" PRId64 ">(mt, even, odd, %s, %s, %s, %" PRId64 ");",
                    rows, cuda_format_of(e->unit, p.format, s->product), least, most, columns,
                    by_page(e, &p, page, p.page_bytes / 8, p.last_bytes / 8), at, stride);
-    close_block(e);
+    cuda_close(e);
     cuda_print(e, "mt_leave<%" PRId64 ">(%s, %" PRId64 ", %s * 8, even, odd, mt, %s);", rows, e->names[s->to], width,
                block, s->adds ? "true" : "false");
-    close_block(e);
+    cuda_close(e);
 }

@@ -273,6 +273,13 @@ static cuda_value variable(cuda_nest *x, const tile_node *n, const cuda_index *a
     cuda_emit *e = x->e;
     const role_variable *v = &e->r->variables[n->index];
     if (v->place == ROLE_SCALAR) return atom(e->names[n->index]);
+    if (v->place == ROLE_REGISTER) return cuda_level2_register(x, n);
+    if (v->place == ROLE_STAGE) return cuda_level2_stage(x, n, at);
+    if (v->place == ROLE_FRAGMENT && n->shape.extent[n->shape.rank - 1] == 1)
+        return (cuda_value){arena_printf(e->memory, "%s[%s]", e->names[n->index], x->half), LEVEL_ROW, false};
+    if (v->place == ROLE_FRAGMENT) /* the element at hand: role_wide.c has seen to that */
+        return (cuda_value){arena_printf(e->memory, "%s[%s * 4 + %s * 2 + j]", e->names[n->index], x->group, x->half),
+                            LEVEL_LANE, false};
     if (v->place != ROLE_FUSED) return buffer_element(x, n, at);
     const cuda_value value = cuda_element(x, v->value, at);
     switch (v->value->kind) { /* what only moves elements needs no name */

@@ -3,6 +3,7 @@
  *   emit_cuda.c            the unit: dispatch, tables, the pasted files
  *   emit_cuda_op.c         an op's two functions: statements, loops, names
  *   emit_cuda_dot.c        products, and their pages
+ *   emit_cuda_wide.c       products on wgmma, their pages, and walks over their sums
  *   emit_cuda_expression.c an element of a tile as an expression
  *   emit_cuda_load.c       elements of tensors, stores
  *   emit_cuda_format.c     decoders of block formats
@@ -37,9 +38,9 @@ typedef struct cuda_emit { /* one function of an op */
     cuda_unit_text *unit;
     arena *memory;
     const role_op *r;
-    const bool *aligned; /* by tensor ordinal: see emit_cuda_op */
-    emit operators;   /* for emit_operate */
-    text *out, *head; /* the body; declarations in front of it */
+    const bool *aligned, *cold; /* by tensor ordinal: see emit_cuda_op */
+    emit operators;             /* for emit_operate */
+    text *out, *head;           /* the body; declarations in front of it */
     int indent, line;
     const char **names; /* C names: of variables, */
     const char **loops; /* loops */
@@ -71,8 +72,12 @@ typedef struct cuda_known {
 
 typedef struct cuda_nest {
     cuda_emit *e;
-    int vector;                               /* lanes of a vector */
-    int guarded;                              /* within a condition: nothing may be read in front */
+    int vector;                    /* lanes of a vector */
+    int guarded;                   /* within a condition: nothing may be read in front */
+    const char *once, *once_begin; /* a column that each thread has one of, and what it is; NULL */
+    const role_spread *spread; /* level 2: a walk over the elements of a layout; `local`: the name of the local index */
+    const char *local;
+    const char *group, *half; /* a walk over fragments: names of the group and half that the elements are of */
     emit_line *first[LEVELS], **last[LEVELS]; /* lines at the start of each level */
     cuda_known *known;
     size_t known_count, known_capacity;
@@ -82,12 +87,18 @@ typedef struct cuda_nest {
 void cuda_unsupported(cuda_emit *e, int line, const char *what);
 
 /* emit_cuda_op.c */
-void cuda_op_functions(cuda_unit_text *unit, const role_op *r, const bool *aligned, const char *name, text *out);
+void cuda_op_functions(cuda_unit_text *unit, const role_op *r, const emit_cuda_op *op, const char *name, text *out);
 void cuda_print(cuda_emit *e, const char *format, ...) PRINTF_LIKE(2, 3); /* an indented line */
-const char *cuda_name(cuda_emit *e, const char *base);                    /* a name that is not used yet */
+void cuda_open(cuda_emit *e, const char *line);                           /* one that opens a block */
+void cuda_close(cuda_emit *e);
+#define CUDA_OPEN(e, ...) cuda_open((e), arena_printf((e)->memory, __VA_ARGS__))
+const char *cuda_neutral(const tile_format *t, tile_operator op); /* what a reduction of nothing gives */
+const char *cuda_name(cuda_emit *e, const char *base);            /* a name that is not used yet */
 /* The names of parameters, extents and axes are declared, in front of the body, when they are first used: true, once,
  * for each. */
 bool cuda_first_use(cuda_emit *e, const char *name);
+
+const char *cuda_neutral(const tile_format *t, tile_operator op); /* what a reduction of nothing gives */
 
 /* emit_cuda_expression.c */
 void cuda_nest_begin(cuda_emit *e, cuda_nest *x, int vector);
@@ -117,6 +128,8 @@ typedef struct cuda_rows {
     cuda_index row, column;
 } cuda_rows;
 cuda_rows cuda_rows_of(cuda_emit *e, const role_spread *s);
+/* What the column begins with, where a thread has only one vector of columns; else NULL. */
+const char *cuda_rows_once(cuda_emit *e, const role_spread *s, const cuda_rows *rows);
 void cuda_rows_open(cuda_nest *x, const role_spread *s, const cuda_rows *rows, const char *condition);
 void cuda_rows_close(cuda_emit *e, const role_spread *s, const char *condition);
 /* Indices of a tile's dimensions from the number of its row and its column. */
@@ -124,11 +137,39 @@ void cuda_unravel(cuda_nest *x, const tile_shape *shape, const cuda_index *row, 
                   cuda_index *at);
 const char *cuda_extent(cuda_emit *e, int param, int dimension); /* now, in front of the body */
 const char *cuda_tensor_name(cuda_emit *e, int param);
+/* How far along an axis a tile may be other than zero, as a slice in it has a limit there: the name of an int that is
+ * printed here. NULL: all the way. */
+const char *cuda_end_of(cuda_emit *e, const tile_node *n, int axis);
 
 /* emit_cuda_dot.c */
 void cuda_dot(cuda_emit *e, const role_statement *s);
 void cuda_skinny(cuda_emit *e, const role_statement *s);
 void cuda_pages(cuda_emit *e, const role_statement *s);
+
+/* emit_cuda_wide.c */
+void cuda_wide(cuda_emit *e, const role_statement *s);
+void cuda_wide_pages(cuda_emit *e, const role_statement *s);
+void cuda_wide_ready(cuda_emit *e); /* in front of a loader's pages */
+void cuda_wide_tile(cuda_emit *e, const role_statement *s);
+void cuda_wide_tile_pages(cuda_emit *e, const role_statement *s);
+void cuda_fragment_each(cuda_emit *e, const role_statement *s); /* EACH, REDUCE into a FRAGMENT */
+void cuda_fragment_reduce(cuda_emit *e, const role_statement *s);
+/* cuda_rows_open and cuda_rows_close for elements that lie as a FRAGMENT. */
+void cuda_fragment_open(cuda_nest *x, const role_spread *s, const cuda_rows *rows, const char *condition);
+
+/* emit_cuda_explicit.c: ops of level 2 */
+void cuda_level2_begin(cuda_emit *e, bool loader);
+void cuda_level2_end(cuda_emit *e, bool loader);
+void cuda_level2_action(cuda_emit *e, const role_statement *s);
+void cuda_level2_each(cuda_emit *e, const role_statement *s);   /* into a REGISTER */
+void cuda_level2_reduce(cuda_emit *e, const role_statement *s); /* into a REGISTER */
+/* An element of a REGISTER in the walk at hand; of a STAGE. */
+cuda_value cuda_level2_register(cuda_nest *x, const tile_node *n);
+cuda_value cuda_level2_stage(cuda_nest *x, const tile_node *n, const cuda_index *at);
+/* cuda_rows_open for a walk over a layout; of replicas only the first takes part. */
+void cuda_level2_open(cuda_nest *x, const role_spread *s, const cuda_rows *rows, const char *condition);
+/* The walk is over that layout, if it is over one. */
+void cuda_level2_walk(cuda_nest *x, const role_spread *s);
 
 /* emit_cuda_format.c: the struct of a block format with its sizes and a decoder, added to the unit: of one element; or,
  * for products of a 16-bit type, of the pairs that cuda_dot.h takes. */

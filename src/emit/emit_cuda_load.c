@@ -45,7 +45,38 @@ static const char *memory_type(const tile_format *t) {
     return is_e8m0(t) || tile_format_is_block(t) ? "uint8_t" : emit_c_type(t);
 }
 
+/* Beyond a slice's limit it is zero, and so is what it is a factor of. (0 * infinity would not be: what is left out of
+ * a slice takes no part in sums of products, docs/language.md.) */
+const char *cuda_end_of(cuda_emit *e, const tile_node *n, int axis) {
+    if (axis < 0 || axis >= n->shape.rank || n->shape.extent[axis] == 1) return NULL;
+    if (n->kind == TILE_VAR && e->r->variables[n->index].place == ROLE_FUSED)
+        return cuda_end_of(e, e->r->variables[n->index].value, axis);
+    if (n->kind == TILE_CAST) return cuda_end_of(e, n->a, axis);
+    if (n->kind == TILE_ELEMENTWISE && n->op == TILE_MUL) {
+        const char *end = cuda_end_of(e, n->a, axis - n->shape.rank + n->a->shape.rank);
+        return end ? end : cuda_end_of(e, n->b, axis - n->shape.rank + n->b->shape.rank);
+    }
+    if (n->kind != TILE_LOAD) return NULL;
+    const tile_access *access = n->access;
+    int d = 0;
+    for (int t = 0; d < access->rank; d++)
+        if (access->item[d].kind != TILE_ITEM_POINT && t++ == axis) break;
+    const tile_item *item = &access->item[d];
+    if (d == access->rank || item->kind != TILE_ITEM_RANGE || !item->limit) return NULL;
+    const char *name = cuda_name(e, "end");
+    cuda_print(e, "const int %s = (int)mt_clamp(%s - %s, 0, %" PRId64 ");", name, extent_of(e, access, d),
+               cuda_scalar(e, item->start), item->size);
+    return name;
+}
+
 /* ---- coordinates ---- */
+
+/* A grid's axis that runs over this extent: an instruction beyond it has returned. */
+static bool is_guarded(const role_op *r, const tile_node *start, const tile_node *extent) {
+    if (start->kind != TILE_GRID || extent->kind != TILE_EXTENT) return false;
+    const tile_node *count = r->op.axis_count[start->index];
+    return count->kind == TILE_EXTENT && count->index == extent->index;
+}
 
 /* The index of a slice in one dimension of its tensor: start + at. */
 typedef struct coordinate {
@@ -88,6 +119,8 @@ static coordinate coordinate_of(cuda_nest *x, const tile_access *access, int d, 
         x->guarded = guarded;
     }
     c.proven = known && low >= 0 && !item->limit && extent->kind == TILE_CONST && high + item->size <= extent->value.i;
+    const int64_t size = item->kind == TILE_ITEM_RANGE ? item->size : 1;
+    c.proven |= size == 1 && !item->limit && is_guarded(e->r, item->start, extent);
     if (c.proven) return c;
     const char *start = c.start ? c.start : "0", *limit = emit_bare(m, extent_of(e, access, d));
     if (item->kind == TILE_ITEM_POINT)
@@ -215,6 +248,15 @@ static bool is_aligned(const cuda_nest *x, const tile_access *access, const cuda
            along->offset * bytes % whole == 0;
 }
 
+/* A vector of weights of which each thread reads one piece, the same for any instruction: it is read at the very
+ * beginning, while the first of what other instructions wrote is on its way, and not after it. */
+static bool is_early(const cuda_nest *x, const tile_access *access, const cuda_index *along) {
+    const tile_param *p = &x->e->r->op.params[access->param];
+    const tile_node *start = access->item[0].start;
+    return x->once && along->text && !strcmp(along->text, x->once) && !along->offset && access->rank == 1 &&
+           p->kind == TILE_IN && x->e->cold[p->ordinal] && start->kind == TILE_CONST && start->value.i == 0;
+}
+
 cuda_value cuda_load(cuda_nest *x, const tile_node *n, const cuda_index *at) {
     cuda_emit *e = x->e;
     arena *m = e->memory;
@@ -253,17 +295,25 @@ cuda_value cuda_load(cuda_nest *x, const tile_node *n, const cuda_index *at) {
     }
     const char *pointer = row_pointer(x, access->param, type, true, c, access->rank), *rest = NULL;
     const cuda_index *along = &c[last].at;
-    const bool neighbours = x->vector > 1 && along->lane && along->level <= LEVEL_VECTOR && others <= LEVEL_ROW &&
+    const bool neighbours = x->vector > 1 && along->lane && along->level <= LEVEL_VECTOR && others <= LEVEL_VECTOR &&
                             !x->guarded && !is_e8m0(t) && access->item[last].kind == TILE_ITEM_RANGE;
     if (neighbours) {
         const cuda_index base = {along->text, along->level, false, along->offset};
-        const char *first = cuda_index_text(x, &base), *from = arena_printf(m, "%s + %s", pointer, first);
-        const char *key = arena_printf(m, "load %s %s %s", pointer, first, valid ? valid : "");
+        const char *first = cuda_index_text(x, &base), *from = arena_printf(m, "%s + %s", pointer, first),
+                   *apart = offset_of(x, tensor, c, access->rank, last, LEVEL_VECTOR);
+        if (apart) from = arena_printf(m, "%s + %s", from, apart);
+        const char *key = arena_printf(m, "load %s %s", from, valid ? valid : "");
         const cuda_value *known = cuda_known_value(x, key);
         const char *vector = known ? known->text : cuda_name(e, e->r->op.params[access->param].name);
         if (!known) {
-            NEST_LINE(x, LEVEL_VECTOR, "%s %s[%d];", type, vector, x->vector);
             const bool aligned = is_aligned(x, access, along);
+            if (is_early(x, access, along) && aligned && !valid) {
+                text_printf(e->head, "    %s %s[%d];\n    mt_take(%s, mt_global((const %s *)%s->data) + %s);\n", type,
+                            vector, x->vector, vector, type, tensor, x->once_begin);
+                cuda_know(x, key, (cuda_value){vector, LEVEL_LANE, true});
+                return (cuda_value){held(m, t, arena_printf(m, "%s[j]", vector)), LEVEL_LANE, false};
+            }
+            NEST_LINE(x, LEVEL_VECTOR, "%s %s[%d];", type, vector, x->vector);
             if (!valid)
                 NEST_LINE(x, LEVEL_VECTOR, aligned ? "mt_take(%s, %s);" : "mt_load(%s, %s);", vector, from);
             else if (c[last].proven)
@@ -305,11 +355,29 @@ cuda_rows cuda_rows_of(cuda_emit *e, const role_spread *s) {
     return r;
 }
 
+static int64_t step_of(const role_spread *s, const cuda_rows *rows) {
+    return (rows->row.text ? (int64_t)s->lanes : ROLE_THREADS) * s->vector;
+}
+static const char *begin_of(cuda_emit *e, const role_spread *s, const cuda_rows *rows) {
+    const char *first = rows->row.text ? within_of(e->memory, s->lanes) : "mt->thread";
+    return s->vector == 1 || !strcmp(first, "0") ? first : arena_printf(e->memory, "%s * %d", first, s->vector);
+}
+const char *cuda_rows_once(cuda_emit *e, const role_spread *s, const cuda_rows *rows) {
+    return s->columns == step_of(s, rows) ? begin_of(e, s, rows) : NULL;
+}
+
 void cuda_rows_open(cuda_nest *x, const role_spread *s, const cuda_rows *rows, const char *condition) {
     cuda_emit *e = x->e;
+    if (s->fragment) {
+        cuda_fragment_open(x, s, rows, condition);
+        return;
+    }
+    if (s->registers) {
+        cuda_level2_open(x, s, rows, condition);
+        return;
+    }
     arena *m = e->memory;
-    const int64_t at_once = ROLE_THREADS / s->lanes,
-                  step = (rows->row.text ? (int64_t)s->lanes : ROLE_THREADS) * s->vector;
+    const int64_t at_once = ROLE_THREADS / s->lanes, step = step_of(s, rows);
     const char *row = rows->row.text, *k = rows->column.text;
     if (!row) { /* the threads beyond its lanes have none */
         if (!k && s->lanes < ROLE_THREADS)
@@ -330,9 +398,7 @@ void cuda_rows_open(cuda_nest *x, const role_spread *s, const cuda_rows *rows, c
         e->indent++;
     }
     if (k) {
-        const char *first = row ? within_of(m, s->lanes) : "mt->thread";
-        const char *begin =
-            s->vector == 1 || !strcmp(first, "0") ? first : arena_printf(m, "%s * %d", first, s->vector);
+        const char *begin = begin_of(e, s, rows);
         if (s->columns == step)
             cuda_print(e, "{ const int %s = %s;", k, begin);
         else if (s->columns < step)
@@ -393,6 +459,8 @@ void cuda_store(cuda_emit *e, const role_statement *s) {
     role_scattered(s, &shape);
     cuda_nest_begin(e, &x, s->spread.vector);
     const cuda_rows rows = cuda_rows_of(e, &s->spread);
+    cuda_level2_walk(&x, &s->spread);
+    if (s->spread.fragment) x.group = cuda_name(e, "group"), x.half = cuda_name(e, "half");
     cuda_unravel(&x, &shape, &rows.row, &rows.column, at);
     for (int d = 0; d < shape.rank; d++)
         if (shape.extent[d] != s->shape.extent[d])

@@ -51,6 +51,15 @@ static const char *new_name(cuda_emit *e, const char *base, int64_t declared) {
     map_put(e->memory, &e->used, name, strlen(name), declared);
     return name;
 }
+void cuda_open(cuda_emit *e, const char *line) {
+    cuda_print(e, "%s", line);
+    e->indent++;
+}
+void cuda_close(cuda_emit *e) {
+    e->indent--;
+    cuda_print(e, "}");
+}
+
 const char *cuda_name(cuda_emit *e, const char *base) { return new_name(e, base, 1); }
 bool cuda_first_use(cuda_emit *e, const char *name) {
     if (map_get(&e->used, name, strlen(name))) return false;
@@ -106,6 +115,16 @@ static void print_comment(cuda_emit *e, const role_statement *s) {
         text_printf(e->out, "%s %s dot(%s, pages %d)", op->variables[s->to].name, s->adds ? "+=" : "=",
                     op->variables[s->from].name, s->pages.number);
         break;
+    case ROLE_WIDE_TILE:
+        text_printf(e->out, "%s %s wide dot(", op->variables[s->to].name, s->adds ? "+=" : "=");
+        if (s->left) tile_print_node(e->out, op, s->left);
+        text_printf(e->out, "%s, %s)", s->left ? "" : op->variables[s->from].name, op->params[s->slice.param].name);
+        break;
+    case ROLE_WIDE:
+        for (int i = 0; i < s->wide.count; i++)
+            text_printf(e->out, "%s%s", i ? ", " : "", op->variables[s->wide.product[i].to].name);
+        text_printf(e->out, " = wide dot(%s)", op->params[s->wide.left].name);
+        break;
     default:
         text_printf(e->out, "%s = ", op->variables[s->to].name);
         tile_print_node(e->out, op, s->value);
@@ -129,18 +148,26 @@ static void print_each(cuda_emit *e, const role_statement *s) {
     cuda_nest x;
     cuda_index at[TILE_RANK], below[TILE_RANK];
     cuda_nest_begin(e, &x, s->spread.vector);
+    cuda_level2_walk(&x, &s->spread);
     const cuda_rows rows = cuda_rows_of(e, &s->spread);
+    const int64_t columns = s->value->shape.rank ? s->value->shape.extent[s->value->shape.rank - 1] : 1;
+    const bool padded = columns > 1 && columns < s->spread.columns; /* a panel's last columns are zeros */
+    if (rows.column.text && !padded) {
+        x.once_begin = cuda_rows_once(e, &s->spread, &rows);
+        x.once = x.once_begin ? rows.column.text : NULL;
+    }
     cuda_unravel(&x, &t->shape, &rows.row, &rows.column, at);
     stretched(s->value, &t->shape, at, below);
     const cuda_value value = cuda_element(&x, s->value, below);
     cuda_index base[TILE_RANK];
     memcpy(base, at, sizeof base);
     base[t->shape.rank - 1].lane = false;
-    const char *to =
-                   arena_printf(m, "%s + %s", e->names[s->to], cuda_linear(&x, &t->shape, v->stride, base, NULL).text),
+    const char *to = v->atoms ? arena_printf(m, "mt_atoms_place(%s, %s, %s, %" PRId64 ")", e->names[s->to],
+                                             cuda_index_text(&x, &base[0]), cuda_index_text(&x, &base[1]),
+                                             t->shape.extent[0])
+                              : arena_printf(m, "%s + %s", e->names[s->to],
+                                             cuda_linear(&x, &t->shape, v->stride, base, NULL).text),
                *type = emit_c_type(t->type);
-    const int64_t columns = s->value->shape.rank ? s->value->shape.extent[s->value->shape.rank - 1] : 1;
-    const bool padded = columns > 1 && columns < s->spread.columns; /* a panel's last columns are zeros */
     const char *values = cuda_name(e, "values");
     emit_line *const lines = x.first[LEVEL_VECTOR];
     if (padded) x.first[LEVEL_VECTOR] = NULL;
@@ -170,6 +197,7 @@ static void print_each(cuda_emit *e, const role_statement *s) {
     }
     if (padded || s->spread.vector > 1) cuda_print(e, "mt_put(%s, %s);", to, values);
     cuda_rows_close(e, &s->spread, NULL);
+    if (v->atoms) cuda_print(e, "mt_fence_shared();");
 }
 
 /* ---- reductions ---- */
@@ -179,7 +207,7 @@ static const char *joined(const role_statement *s) {
 }
 
 /* What a reduction of nothing gives. */
-static const char *neutral(const tile_format *t, tile_operator op) {
+const char *cuda_neutral(const tile_format *t, tile_operator op) {
     if (op == TILE_SUM) return "0";
     const bool least = op == TILE_REDUCE_MIN;
     if (t->scalar.kind == TILE_FLOAT) return least ? "INFINITY" : "-INFINITY";
@@ -203,6 +231,8 @@ static bool print_reduce_columns(cuda_emit *e, const role_statement *s) {
                *base = cuda_name(e, "k"), *joined_name = cuda_name(e, "joined");
     cuda_nest x[MOST_AHEAD];
     cuda_value v[MOST_AHEAD];
+    const char *end = s->op == TILE_SUM ? cuda_end_of(e, s->value, s->axis) : NULL;
+    if (!end) end = arena_printf(m, "%" PRId64, length);
     if (results <= (int64_t)vector * ROLE_THREADS)
         cuda_print(e, "if (const int %s = mt->thread * %d; %s < %" PRId64 ") {", item, vector, item, results);
     else
@@ -226,8 +256,8 @@ static bool print_reduce_columns(cuda_emit *e, const role_statement *s) {
         each *= extent;
     }
     cuda_print(e, "%s %s[%d];", type, joined_name, vector);
-    cuda_print(e, "for (int j = 0; j < %d; j++) %s[j] = %s;", vector, joined_name, neutral(s->value->type, s->op));
-    cuda_print(e, "for (int %s = 0; %s < %" PRId64 "; %s += %d) {", base, base, length, base, ahead);
+    cuda_print(e, "for (int j = 0; j < %d; j++) %s[j] = %s;", vector, joined_name, cuda_neutral(s->value->type, s->op));
+    cuda_print(e, "for (int %s = 0; %s < %s; %s += %d) {", base, base, end, base, ahead);
     e->indent++;
     for (int t = 0; t < ahead; t++) {
         const char *k = t ? cuda_name(e, "k") : base;
@@ -304,7 +334,7 @@ static void print_reduce(cuda_emit *e, const role_statement *s) {
     if (best)
         cuda_print(e, "mt_best<%s> %s = {0, -1};", type, sum);
     else
-        cuda_print(e, "%s %s = %s;", type, sum, neutral(s->value->type, s->op));
+        cuda_print(e, "%s %s = %s;", type, sum, cuda_neutral(s->value->type, s->op));
     const char *start = vector > 1 ? arena_printf(m, "%s * %d", begin[s->reduce], vector) : begin[s->reduce];
     cuda_print(e, "for (int %s = %s; %s < %" PRId64 "; %s += %d) {", k, start, k, length, k,
                threads[s->reduce] * vector);
@@ -403,23 +433,50 @@ static void print_statement(cuda_emit *e, const role_statement *s) {
         cuda_print(e, "}");
         return;
     }
+    if (s->kind == ROLE_WIDE_PAGES || s->kind == ROLE_WIDE_TILE_PAGES) {
+        print_line(e, s->line);
+        cuda_print(e, "{ // pages of a wide product");
+        e->indent++;
+        s->kind == ROLE_WIDE_PAGES ? cuda_wide_pages(e, s) : cuda_wide_tile_pages(e, s);
+        e->indent--;
+        cuda_print(e, "}");
+        return;
+    }
+    if (s->kind == ROLE_ACTION) {
+        print_line(e, s->line);
+        cuda_level2_action(e, s);
+        return;
+    }
     print_comment(e, s);
+    if (s->kind == ROLE_WIDE) { /* what it declares is read behind it */
+        cuda_wide(e, s);
+        return;
+    }
     if (s->kind == ROLE_ASSIGN) {
         print_assign(e, s);
         return;
     }
-    if (s->kind == ROLE_EACH && e->r->variables[s->to].place != ROLE_BUFFER) return;
+    const role_place place =
+        s->kind == ROLE_EACH || s->kind == ROLE_REDUCE ? e->r->variables[s->to].place : ROLE_BUFFER;
+    if (place == ROLE_REGISTER) {
+        s->kind == ROLE_EACH ? cuda_level2_each(e, s) : cuda_level2_reduce(e, s);
+        return;
+    }
+    if (s->kind == ROLE_EACH && place != ROLE_BUFFER && place != ROLE_FRAGMENT) return;
     cuda_print(e, "{");
     e->indent++;
     switch (s->kind) {
     case ROLE_EACH:
-        print_each(e, s);
+        place == ROLE_FRAGMENT ? cuda_fragment_each(e, s) : print_each(e, s);
+        break;
+    case ROLE_WIDE_TILE:
+        cuda_wide_tile(e, s);
         break;
     case ROLE_STORE:
         cuda_store(e, s);
         break;
     case ROLE_REDUCE:
-        print_reduce(e, s);
+        place == ROLE_FRAGMENT ? cuda_fragment_reduce(e, s) : print_reduce(e, s);
         break;
     case ROLE_DOT:
         cuda_dot(e, s);
@@ -452,6 +509,11 @@ static void print_buffers(cuda_emit *e) {
     for (int i = 0; i < e->r->op.variable_count; i++) {
         const role_variable *v = &e->r->variables[i];
         const tile_variable *t = &e->r->op.variables[i];
+        if (v->place == ROLE_FRAGMENT)
+            text_printf(e->head, "    %s %s[%" PRId64 "]; // %s[%" PRId64 ", %" PRId64 "] in fragments\n",
+                        emit_c_type(t->type), e->names[i],
+                        t->shape.extent[1] == 1 ? 2 : t->shape.extent[0] * t->shape.extent[1] / ROLE_THREADS,
+                        t->type->name, t->shape.extent[0], t->shape.extent[1]);
         if (v->place != ROLE_BUFFER || !v->first) continue;
         const char *type = emit_c_type(t->type);
         text_printf(e->head, "    %s *const %s = (%s *)(mt->scratch + %" PRId64 "); // %s[", type, e->names[i], type,
@@ -464,7 +526,7 @@ static void print_buffers(cuda_emit *e) {
 typedef struct one_function {
     cuda_unit_text *unit;
     const role_op *r;
-    const bool *aligned;
+    const emit_cuda_op *op;
     const char *name;
     text *out, *head, *body;
     bool loader;
@@ -474,8 +536,14 @@ static void print_function(void *context) {
     one_function *f = context;
     const tile_op *op = &f->r->op;
     arena *m = f->unit->memory;
-    cuda_emit e = {
-        .unit = f->unit, .memory = m, .r = f->r, .aligned = f->aligned, .out = f->body, .head = f->head, .indent = 1};
+    cuda_emit e = {.unit = f->unit,
+                   .memory = m,
+                   .r = f->r,
+                   .aligned = f->op->aligned,
+                   .cold = f->op->cold,
+                   .out = f->body,
+                   .head = f->head,
+                   .indent = 1};
     e.names = ARENA_ARRAY(m, (size_t)op->variable_count + 1, const char *);
     e.loops = ARENA_ARRAY(m, (size_t)op->loop_count + 1, const char *);
     e.operators = (emit){.memory = m,
@@ -486,14 +554,17 @@ static void print_function(void *context) {
     reserve_names(&e);
     print_guards(&e);
     if (!f->loader) print_buffers(&e);
+    if (op->level2) cuda_level2_begin(&e, f->loader);
+    if (f->loader && f->r->wide) cuda_wide_ready(&e);
     print_block(&e, f->loader ? f->r->loader : f->r->consumer);
+    if (op->level2) cuda_level2_end(&e, f->loader);
     text_printf(f->out, "static __device__ __forceinline__ void %s(mt_context *mt) {\n", f->name);
     if (f->head->length) text_append(f->out, f->head->data, f->head->length);
     if (f->body->length) text_append(f->out, f->body->data, f->body->length);
     text_string(f->out, "}\n");
 }
 
-void cuda_op_functions(cuda_unit_text *unit, const role_op *r, const bool *aligned, const char *name, text *out) {
+void cuda_op_functions(cuda_unit_text *unit, const role_op *r, const emit_cuda_op *op, const char *name, text *out) {
     text_printf(out, "\n/* %s[", r->op.name);
     for (int i = 0; i < r->op.constant_count; i++) {
         const tile_constant *c = &r->op.constants[i];
@@ -508,7 +579,7 @@ void cuda_op_functions(cuda_unit_text *unit, const role_op *r, const bool *align
         text head = {0}, body = {0};
         char full[400];
         snprintf(full, sizeof full, "%.300s_%s", name, role ? "load" : "run");
-        one_function f = {unit, r, aligned, full, out, &head, &body, role};
+        one_function f = {unit, r, op, full, out, &head, &body, role};
         if (!arena_protect(unit->memory, print_function, &f) || head.failed || body.failed || out->failed)
             unit->status = error_set(unit->error, MT_E_MEMORY, r->op.name, "Out of memory while writing CUDA C.");
         text_free(&head);

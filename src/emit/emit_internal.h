@@ -160,6 +160,12 @@ void emit_assign(emit *e, const emit_array *array, const tile_node *n, const emi
 /* The array that holds n: computes it into a temporary when it is none. */
 emit_array emit_materialise(emit *e, const tile_node *n, const emit_limit *limits);
 void emit_block(emit *e, const tile_statement *s);
+/* A variable that is an array = value. */
+void emit_assign_variable(emit *e, int index, const tile_node *value);
+void emit_comment(emit *e, const tile_statement *s, const char *note); /* the statement */
+
+/* emit_explicit.c: the body of an op of level 2. */
+void emit_level2(emit *e);
 
 /* emit_plan.c --------------------------------------------------------------------------------------------------------
  */

@@ -10,6 +10,7 @@ typedef struct machine_kind {
     mt_status (*open)(mt_machine **out, const char *argument, mt_error *error); /* argument: behind ':' or "" */
     void (*close)(mt_machine *m);
     int (*processors)(const mt_machine *m);
+    const char *(*architecture)(const mt_machine *m); /* NULL: nothing that a compilation asks for */
     mt_status (*session_create)(mt_session **out, mt_machine *m, const mt_program *p, mt_error *error);
     void (*session_destroy)(mt_session *s);
     mt_status (*bind)(mt_session *s, const char *name, void *data, size_t bytes, bool weight, mt_error *error);

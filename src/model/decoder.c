@@ -212,6 +212,12 @@ static const char *product_type(const builder *b, const char *weight) {
     return t && !strcmp(t->format->name, "bf16") ? "bf16" : "f16";
 }
 
+/* What attention rounds queries and weights to: what its cache holds, unless products are exact. */
+static const char *attention_type(const builder *b, const mt_step *step) {
+    const bool half = step->cache && (!strcmp(step->cache, "f16") || !strcmp(step->cache, "bf16"));
+    return strcmp(b->products, "f32") && half ? step->cache : "f32";
+}
+
 /* x · wᵀ (+ bias) as heads [rows, heads, head_dim] (heads > 0) or as rows. */
 static mt_tensor project(builder *b, int64_t layer, const char *part, mt_tensor x, int64_t rows, int64_t columns,
                          int64_t heads) {
@@ -260,7 +266,8 @@ static mt_tensor attention(builder *b, const mt_step *step, int64_t layer, mt_te
          MT_OPERAND("cache", values));
     const mt_tensor y =
         NODE(b, "attention", layer, "attention", MT_OPERAND("q", q), MT_OPERAND("kc", keys), MT_OPERAND("vc", values),
-             MT_OPERAND_LIVE("pos", b->pos), MT_OPERAND_FLOAT("scale", (float)(1 / sqrt((double)i->head_dim))));
+             MT_OPERAND_LIVE("pos", b->pos), MT_OPERAND_FLOAT("scale", (float)(1 / sqrt((double)i->head_dim))),
+             MT_OPERAND_TYPE("P", attention_type(b, step)));
     const mt_tensor rows = reshape(b, y, 2, (int64_t[]){b->rows, i->heads * i->head_dim});
     const mt_tensor o = project(b, layer, "attn_output", rows, i->hidden, i->heads * i->head_dim, 0);
     return NODE(b, "add", layer, "attn_add", MT_OPERAND("a", o), MT_OPERAND("b", x));

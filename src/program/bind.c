@@ -206,15 +206,15 @@ mt_status program_bind_instance(const mt_program *p, const program_binding *b, c
     return MT_OK;
 }
 
+/* Messages name instructions of programs in which anything may be wrong. */
 void program_instruction_name(const mt_program *p, size_t instruction, char *out, size_t size) {
     const program_instruction *n = &p->instructions[instruction];
-    const program_node *node = &p->nodes[n->node];
-    if (n->opcode == PROGRAM_JOIN) {
-        snprintf(out, size, "instruction %zu (join for '%s')", instruction, program_string(p, node->name));
-    } else {
-        const int32_t *i = n->index;
-        snprintf(out, size, "instruction %zu (%s '%s' [%d, %d, %d, %d, %d])", instruction,
-                 program_string(p, p->ops[n->opcode].name), program_string(p, node->name), i[0], i[1], i[2], i[3],
-                 i[4]);
-    }
+    const char *node = n->node < p->nodes_count ? program_string(p, p->nodes[n->node].name) : "?",
+               *op = n->opcode < p->ops_count ? program_string(p, p->ops[n->opcode].name) : "?";
+    const int32_t *i = n->index;
+    if (n->opcode == PROGRAM_JOIN)
+        snprintf(out, size, "instruction %zu (join for '%s')", instruction, node);
+    else
+        snprintf(out, size, "instruction %zu (%s '%s' [%d, %d, %d, %d, %d])", instruction, op, node, i[0], i[1], i[2],
+                 i[3], i[4]);
 }

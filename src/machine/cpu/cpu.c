@@ -227,11 +227,13 @@ static mt_status session_create(mt_session **out, mt_machine *m, const mt_progra
         s->handles = ARENA_ARRAY(s->memory, p->ops_count, void *);
         s->entries = ARENA_ARRAY(s->memory, p->ops_count, const cpu_entry *);
         s->tensors = ARENA_ARRAY(s->memory, p->tensors_count, cpu_memory);
-        if (!s->handles || !s->entries || !s->tensors) status = out_of_memory(error);
+        s->stuck = ARENA_ARRAY(s->memory, p->ops_count, const char **);
+        if (!s->handles || !s->entries || !s->tensors || !s->stuck) status = out_of_memory(error);
     }
     if (status == MT_OK) status = machine_names_make(&s->names, s->memory, p, error);
     if (status == MT_OK) status = program_bind(p, s->memory, &s->binding, error);
     if (status == MT_OK) status = cpu_compile(s->binding.ops, p->ops_count, s->handles, s->entries, error);
+    for (size_t i = 0; status == MT_OK && i < p->ops_count; i++) s->stuck[i] = cpu_stuck(s->handles[i]);
     if (status == MT_OK) status = load_slots(s, error);
     if (status == MT_OK) status = load_nodes(s, error);
     if (status == MT_OK) status = load_placement(s, error);

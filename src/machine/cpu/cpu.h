@@ -76,6 +76,7 @@ typedef struct cpu_session {
     program_binding binding;
     void **handles;            /* of the compiled objects, by op */
     const cpu_entry **entries; /* by op */
+    const char ***stuck;       /* by op: mt_cpu_stuck, NULL for most */
     machine_names names;
     cpu_memory *tensors; /* by tensor; MT_TEMP: inside the slots */
     cpu_memory slots;
@@ -107,6 +108,7 @@ mt_status cpu_run(cpu_session *s, mt_error *error);
  * is open, also on failure; cpu_unload closes them. */
 mt_status cpu_compile(const tile_op *const *ops, size_t count, void **handles, const cpu_entry **entries,
                       mt_error *error);
+const char **cpu_stuck(void *handle);          /* cpu_abi.h; NULL: the object has no op of level 2 */
 void cpu_unload(void **handles, size_t count); /* handles may be NULL */
 
 #endif

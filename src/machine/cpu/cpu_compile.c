@@ -47,6 +47,8 @@ mt_status cpu_compile(const tile_op *const *ops, size_t count, void **handles, c
     return status;
 }
 
+const char **cpu_stuck(void *handle) { return dlsym(handle, "mt_cpu_stuck"); }
+
 void cpu_unload(void **handles, size_t count) {
     for (size_t i = 0; i < count && handles; i++)
         if (handles[i]) dlclose(handles[i]);

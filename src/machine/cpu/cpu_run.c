@@ -279,6 +279,15 @@ mt_status cpu_run(cpu_session *s, mt_error *error) {
     }
     take_part(&m->workers[0], s);
     wait_for_workers(m);
+    for (size_t op = 0; op < s->program->ops_count; op++) {
+        const char **stuck = s->stuck[op], *first = stuck ? stuck[0] ? stuck[0] : stuck[1] : NULL,
+                   *second = stuck && stuck[0] ? stuck[1] : NULL;
+        if (!first) continue;
+        s->broken = true;
+        stuck[0] = stuck[1] = NULL;
+        return error_set(error, MT_E_HANG, s->entries[op]->name, "no role can go on: %s%s%s", first, second ? "; " : "",
+                         second ? second : "");
+    }
     if (!atomic_load(&s->stop)) return MT_OK;
     s->broken = true;
     return describe_failure(s, error);

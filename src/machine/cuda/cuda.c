@@ -13,6 +13,11 @@
 
 static void machine_close(mt_machine *base) {
     cuda_machine *m = (cuda_machine *)base;
+    mt_error ignored;
+    if (cuda_device_enter(&m->device, &ignored) == MT_OK) {
+        cuda_staging_free(&m->staging);
+        cuda_device_leave();
+    }
     cuda_device_close(&m->device);
     pthread_mutex_destroy(&m->turn);
     free(m);
@@ -36,6 +41,7 @@ static mt_status machine_open(mt_machine **out, const char *argument, mt_error *
 }
 
 static int machine_processors(const mt_machine *m) { return ((const cuda_machine *)m)->device.sm_count; }
+static const char *machine_architecture(const mt_machine *m) { return ((const cuda_machine *)m)->device.architecture; }
 
 /* Takes the machine's turn with its device current. */
 static mt_status enter(cuda_machine *m, mt_error *error) {
@@ -219,18 +225,26 @@ static mt_status refresh(cuda_session *s, mt_error *error) {
     }
     cuda_tensor *table = calloc(p->operands_count + 1, sizeof *table);
     uintptr_t *addresses = calloc(p->tensors_count + 1, sizeof *addresses);
-    mt_status status = table && addresses ? MT_OK : error_set(error, MT_E_MEMORY, NULL, "no memory for operands");
+    cuda_tensor_map *maps = aligned_alloc(_Alignof(cuda_tensor_map), (p->operands_count + 1) * sizeof *maps);
+    mt_status status =
+        table && addresses && maps ? MT_OK : error_set(error, MT_E_MEMORY, NULL, "no memory for operands");
     for (size_t i = 0; i < p->tensors_count && status == MT_OK; i++) addresses[i] = (uintptr_t)s->tensors[i].device;
     if (status == MT_OK) status = device_operands(p, &s->binding, addresses, table, error);
     if (status == MT_OK && p->operands_count)
         status = cuda_check(cuda_api.cuMemcpyHtoDAsync_v2(s->tables + s->operands_at, table,
                                                           p->operands_count * sizeof *table, s->stream),
                             s->machine->device.where, error, "cannot copy operands");
+    if (status == MT_OK) status = cuda_maps_make(s, table, maps, error);
+    if (status == MT_OK && p->operands_count)
+        status = cuda_check(
+            cuda_api.cuMemcpyHtoDAsync_v2(s->tables + s->maps_at, maps, p->operands_count * sizeof *maps, s->stream),
+            s->machine->device.where, error, "cannot copy maps");
     if (status == MT_OK)
         status = cuda_check(cuda_api.cuStreamSynchronize(s->stream), s->machine->device.where, error,
                             "cannot copy operands");
     free(table);
     free(addresses);
+    free(maps);
     s->stale = status != MT_OK;
     return status;
 }
@@ -463,6 +477,7 @@ const machine_kind machine_cuda = {
     .open = machine_open,
     .close = machine_close,
     .processors = machine_processors,
+    .architecture = machine_architecture,
     .session_create = session_create,
     .session_destroy = session_destroy,
     .bind = session_bind,

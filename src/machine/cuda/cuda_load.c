@@ -5,7 +5,7 @@
 #include "machine/cuda/cuda.h"
 #include "machine/cuda/nvrtc.h"
 
-enum { TABLE_ALIGNMENT = 256, LEAST_PAGES = 3 };
+enum { TABLE_ALIGNMENT = 256, SPARE_SHARED = 1 << 10 /* pages begin at a multiple of this */ };
 
 static mt_status compile(cuda_session *s, emit_cuda_info *info, mt_error *error) {
     const mt_program *p = s->program;
@@ -42,14 +42,15 @@ static mt_status plan_shared(cuda_session *s, const emit_cuda_info *info, mt_err
     mt_status status = cuda_check(cuda_api.cuFuncGetAttribute(&fixed, CUDA_FUNCTION_STATIC_SHARED, s->kernel), d->where,
                                   error, "cannot ask for the kernel's shared memory");
     if (status != MT_OK) return status;
-    const int64_t room =
-        d->shared_bytes - fixed - info->scratch_bytes - 1024; /* 1 KiB is the system's, of each block */
+    const int64_t room = d->shared_bytes - fixed - info->scratch_bytes - SPARE_SHARED;
     const int64_t pages = min_i64(room / CUDA_PAGE, CUDA_MOST_PAGES);
-    if (pages < LEAST_PAGES)
+    if (pages < ROLE_LEAST_PAGES)
         return error_set(error, MT_E_LIMIT, d->where,
                          "an op needs %lld bytes of shared memory; beside %d pages of %d bytes there are %lld",
-                         (long long)info->scratch_bytes, LEAST_PAGES, CUDA_PAGE,
-                         (long long)(d->shared_bytes - fixed - LEAST_PAGES * CUDA_PAGE));
+                         (long long)info->scratch_bytes, ROLE_LEAST_PAGES, CUDA_PAGE,
+                         (long long)(d->shared_bytes - fixed - SPARE_SHARED - ROLE_LEAST_PAGES * CUDA_PAGE));
+    status = device_pages(s->program, &s->binding, pages, error);
+    if (status != MT_OK) return status;
     s->shared_bytes = (unsigned)(pages * CUDA_PAGE + info->scratch_bytes);
     s->launch.pages = (uint32_t)pages;
     s->launch.scratch_bytes = (uint32_t)info->scratch_bytes;
@@ -86,9 +87,10 @@ static mt_status make_tables(cuda_session *s, mt_error *error) {
                  order = place(&at, p->order_count * sizeof *p->order),
                  processors = place(&at, p->processors_count * sizeof *p->processors);
     s->operands_at = place(&at, p->operands_count * sizeof(cuda_tensor));
-    s->lives_at = place(&at, 2 * p->lives_count * sizeof(int32_t)); /* values, steps */
+    s->maps_at = place(&at, p->operands_count * sizeof(cuda_map));
+    s->lives_at = place(&at, 2 * p->lives_count * sizeof(int32_t));          /* values, steps */
     s->counters_at = place(&at, (p->barriers_count + 2) * sizeof(uint32_t)); /* barriers, finished, gave up */
-    const size_t go = place(&at, sizeof(uint32_t)), /* which many poll */
+    const size_t go = place(&at, sizeof(uint32_t)),                          /* which many poll */
         next = place(&at, p->header->placement == MT_PLACE_QUEUE ? CUDA_LOOP_RUNS * sizeof(uint32_t) : 0);
     s->counters_bytes = at - s->counters_at;
     mt_status status = cuda_memory_new(&s->tables, at, "a program's tables", where, error);
@@ -109,9 +111,8 @@ static mt_status make_tables(cuda_session *s, mt_error *error) {
     const size_t pinned = sizeof *s->failure + sizeof *s->done;
     void *failure = NULL;
     if (status == MT_OK)
-        status =
-            cuda_check(cuda_api.cuMemHostAlloc(&failure, pinned, CUDA_HOST_PORTABLE | CUDA_HOST_MAPPED),
-                       where, error, "no pinned memory");
+        status = cuda_check(cuda_api.cuMemHostAlloc(&failure, pinned, CUDA_HOST_PORTABLE | CUDA_HOST_MAPPED), where,
+                            error, "no pinned memory");
     s->failure = failure;
     cuda_address mapped = 0;
     if (status == MT_OK)
@@ -123,6 +124,7 @@ static mt_status make_tables(cuda_session *s, mt_error *error) {
     s->launch.order = DEVICE(const uint32_t *, order);
     s->launch.processors = DEVICE(const cuda_range *, processors);
     s->launch.operands = DEVICE(const cuda_tensor *, s->operands_at);
+    s->launch.maps = DEVICE(const cuda_map *, s->maps_at);
     s->launch.lives = DEVICE(const int32_t *, s->lives_at);
     s->launch.live_steps = s->launch.lives + p->lives_count;
     s->launch.counters = DEVICE(uint32_t *, s->counters_at);
@@ -135,11 +137,13 @@ static mt_status make_tables(cuda_session *s, mt_error *error) {
     s->launch.done = (cuda_done *)(s->launch.failure + 1);
     s->done = status == MT_OK ? (cuda_done *)(s->failure + 1) : NULL;
     s->launch.instruction_count = (uint32_t)p->instructions_count;
+    s->launch.live_count = (uint32_t)p->lives_count;
     return status;
 }
 
 mt_status cuda_session_code(cuda_session *s, mt_error *error) {
-    emit_cuda_info info = {0};
+    const role_chip chip = role_chip_of(s->machine->device.major, s->machine->device.shared_bytes);
+    emit_cuda_info info = {.target = &chip};
     const mt_status status = compile(s, &info, error);
     return status == MT_OK ? plan_shared(s, &info, error) : status;
 }

@@ -241,6 +241,7 @@ enum {
     TABLE_ORDER,
     TABLE_PROCESSORS,
     TABLE_OPERANDS,
+    TABLE_MAPS,
     TABLE_LIVES,
     TABLE_SHARED,
     TABLE_COUNTERS,
@@ -259,10 +260,13 @@ mt_status sim_session_tables(sim_session *s, mt_error *error) {
     for (size_t i = 0; i < COUNT_OF(given); i++)
         s->tables[i] = (sim_memory){.name = given[i].name, .data = (char *)given[i].data, .bytes = given[i].bytes};
     s->operands = ARENA_ARRAY(s->memory, p->operands_count, cuda_tensor);
+    s->maps = ARENA_ARRAY(s->memory, p->operands_count, cuda_map);
     s->lives = ARENA_ARRAY(s->memory, 2 * p->lives_count, int32_t);
-    if (!s->operands || !s->lives) return error_set(error, MT_E_MEMORY, NULL, "no memory for a session");
+    if (!s->operands || !s->maps || !s->lives) return error_set(error, MT_E_MEMORY, NULL, "no memory for a session");
     s->tables[TABLE_OPERANDS] = (sim_memory){
         .name = "the table of operands", .data = (char *)s->operands, .bytes = p->operands_count * sizeof *s->operands};
+    s->tables[TABLE_MAPS] = (sim_memory){
+        .name = "the maps of operands", .data = (char *)s->maps, .bytes = p->operands_count * sizeof *s->maps};
     s->tables[TABLE_LIVES] =
         (sim_memory){.name = "live values", .data = (char *)s->lives, .bytes = 2 * p->lives_count * sizeof *s->lives};
     mt_status status = sim_memory_new(&s->tables[TABLE_SHARED], sizeof *s->shared, "the words of a run", error);
@@ -351,6 +355,15 @@ static mt_status refresh(sim_session *s, mt_error *error) {
     if (!addresses) return error_set(error, MT_E_MEMORY, NULL, "no memory for operands");
     for (size_t i = 0; i < p->tensors_count; i++) addresses[i] = (uintptr_t)s->tensors[i].data;
     const mt_status status = device_operands(p, &s->binding, addresses, s->operands, error);
+    for (size_t i = 0; i < p->operands_count && status == MT_OK; i++) {
+        const device_map m = device_map_of(p, &s->binding, s->layouts, i);
+        sim_map out = {
+            .data = s->operands[i].data, .rank = (uint8_t)m.rank, .element = (uint8_t)m.element, .swizzle = m.swizzle};
+        memcpy(out.extent, m.extent, sizeof out.extent);
+        memcpy(out.stride, m.stride, sizeof out.stride);
+        memcpy(out.box, m.box, sizeof out.box);
+        memcpy(&s->maps[i], &out, sizeof out);
+    }
     free(addresses);
     s->stale = status != MT_OK;
     return status;
@@ -365,6 +378,8 @@ static mt_status plan(sim_session *s, cuda_run *launch, int *ctas, mt_error *err
         return error_set(error, MT_E_LIMIT, NULL,
                          "an op needs %lld bytes of shared memory; beside them there are %lld pages",
                          (long long)s->scratch_bytes, (long long)pages);
+    const mt_status room_for_level2 = device_pages(p, &s->binding, pages, error);
+    if (room_for_level2 != MT_OK) return room_for_level2;
     const bool queue = p->header->placement == MT_PLACE_QUEUE;
     const int most = s->machine->processors, wanted = (int)p->header->processor_count;
     if (!queue && wanted > most)
@@ -377,6 +392,7 @@ static mt_status plan(sim_session *s, cuda_run *launch, int *ctas, mt_error *err
                          .order = p->order,
                          .processors = (const cuda_range *)p->processors,
                          .operands = s->operands,
+                         .maps = s->maps,
                          .lives = s->lives,
                          .live_steps = s->lives + p->lives_count,
                          .counters = s->counters,
@@ -388,6 +404,7 @@ static mt_status plan(sim_session *s, cuda_run *launch, int *ctas, mt_error *err
                          .gave_up = &s->shared->gave_up,
                          .timeout = UINT64_MAX / 2, /* nobody waits for long who can go on: the rest is a deadlock */
                          .instruction_count = (uint32_t)p->instructions_count,
+                         .live_count = (uint32_t)p->lives_count,
                          .pages = (uint32_t)pages,
                          .scratch_bytes = (uint32_t)s->scratch_bytes};
     return MT_OK;

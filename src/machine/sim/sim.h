@@ -24,6 +24,7 @@
 enum {
     SIM_WARPS = CUDA_THREADS / 32,
     SIM_COPIES = 32,            /* copies of an SM that are told apart */
+    SIM_WGMMA = 64,             /* of a warp, under way */
     SIM_ACTORS = SIM_WARPS + 1, /* of an SM: its warps, and its copy engine, whose "lanes" are copies */
     SIM_NAMED = 16,             /* named barriers */
     SIM_SHARED = 227 << 10,     /* bytes of an SM's shared memory that a CTA can have */
@@ -68,7 +69,24 @@ typedef struct sim_lane {
     } read[SIM_READS]; /* a cache: what it has read at a tick */
 } sim_lane;
 
-typedef enum sim_meeting { SIM_NO_MEETING, SIM_MEET_SHUFFLE, SIM_MEET_SYNC, SIM_MEET_MMA } sim_meeting;
+typedef enum sim_meeting {
+    SIM_NO_MEETING,
+    SIM_MEET_SHUFFLE,
+    SIM_MEET_SYNC,
+    SIM_MEET_MMA,
+    SIM_MEET_WGMMA,
+    SIM_MEET_COMMIT,
+    SIM_MEET_WAIT
+} sim_meeting;
+
+typedef struct sim_wgmma { /* a warp's part of one, under way */
+    float *d[32];          /* by lane */
+    uint32_t a[32][4];     /* by lane: the left operand, when it is in registers */
+    bool registers;
+    uint64_t left, right; /* the matrices */
+    uint32_t columns, group;
+    bool f16;
+} sim_wgmma;
 
 typedef struct sim_range { /* what an instruction may touch of a tensor */
     uintptr_t begin, end;
@@ -84,10 +102,14 @@ typedef struct sim_warp {
     sim_meeting meeting; /* of lanes at a shuffle, ...: */
     uint32_t arrived, how, bytes;
     uint64_t value[32];
+    uint32_t from[32]; /* shuffles by index: the lane that each wants */
     struct {
         float *d;
         uint32_t operands[6];
     } mma[32];
+    sim_wgmma wgmma[SIM_WGMMA]; /* the first wgmma_count, in the order of their issue */
+    int wgmma_count;
+    uint32_t wgmma_group; /* that is open */
     uint32_t instruction; /* that the ranges are of */
     sim_range range[CUDA_TENSORS];
     int range_count, range_last;
@@ -116,9 +138,20 @@ typedef struct sim_named {
     uint32_t lanes[SIM_WARPS]; /* that have arrived */
 } sim_named;
 
+/* What a cuda_map is here: see device_map. */
+typedef struct sim_map {
+    const char *data;
+    uint64_t extent[3], stride[3];
+    uint32_t box[3];
+    uint8_t rank, element, swizzle;
+} sim_map;
+_Static_assert(sizeof(sim_map) <= sizeof(cuda_map), "a map has room");
+
 typedef struct sim_copy {
     char *to;
-    const char *from;
+    const char *from; /* NULL: a piece of a map */
+    const sim_map *map;
+    int32_t at[3]; /* where the piece begins */
     uint32_t bytes, landed;
     uint64_t *full;
     uint32_t phase;   /* of the mbarrier when it was issued */
@@ -281,8 +314,9 @@ typedef struct sim_session {
     role_layout *layouts;
     sim_memory *tensors;         /* by tensor; MT_TEMP: inside the slots */
     sim_weight **weights;        /* by tensor */
-    sim_memory slots, tables[7]; /* sim.c names them */
+    sim_memory slots, tables[8]; /* sim.c names them */
     cuda_tensor *operands;
+    cuda_map *maps;
     int32_t *lives; /* values, steps */
     struct sim_words_of_run {
         cuda_failure failure;
@@ -358,8 +392,11 @@ void sim_clock_forget(sim_run *r); /* the cache */
 
 /* sim_shadow.c */
 void sim_access(const void *p, uint32_t bytes, uint32_t kind); /* the running lane's */
-/* The copy engine's: reads `from`, writes `to`. */
+/* The copy engine's: reads `from`, or the map's piece; writes `to`. */
 void sim_access_copy(sim_run *r, sim_cta *cta, const sim_copy *copy, uint32_t tick);
+/* A row of a map's piece, by its number: where it lies; NULL: out of range. *inside: its elements that are in range,
+ * from the first one on. */
+const char *sim_map_row(const sim_map *m, const int32_t at[3], uint32_t row, uint32_t *inside);
 void sim_shadow_clear(sim_run *r); /* of all memory */
 sim_memory *sim_find_memory(const void *p);
 

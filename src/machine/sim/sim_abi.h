@@ -23,6 +23,7 @@ typedef struct sim_calls {
     uint32_t (*mbarrier_test)(uint64_t *b, uint32_t parity);
     void (*mbarrier_publish)(void);
     void (*bulk_load)(void *to, const void *from, uint32_t bytes, uint64_t *full);
+    void (*map_load)(void *to, const void *map, int32_t x, int32_t y, int32_t z, uint64_t *full); /* of a cuda_map */
     uint32_t (*load)(const uint32_t *p, uint32_t acquire);
     uint32_t (*atomic)(uint32_t *p, uint32_t what, uint32_t value, uint32_t compare, uint32_t release);
     void (*fence)(void);
@@ -30,7 +31,12 @@ typedef struct sim_calls {
     void (*shuffle)(void *value, uint32_t bytes, uint32_t how, uint32_t by, uint32_t mask);
     void (*syncwarp)(uint32_t mask);
     void (*mma)(float *d, const uint32_t *operands, uint32_t f16); /* m16n8k16: a0 a1 a2 a3 b0 b1 */
-    const float *half;                                             /* f16 codes as f32 */
+    /* A warp's rows of a wgmma: d, N / 2 floats, belongs to it until a wait says that it is done. `a` NULL: the left
+     * operand is a matrix; else it is these 4 words, and the right one's neighbours are those along n. */
+    void (*wgmma)(float *d, const uint32_t *a, uint64_t left, uint64_t right, uint32_t columns, uint32_t f16);
+    void (*wgmma_commit)(void);
+    void (*wgmma_wait)(uint32_t groups);
+    const float *half; /* f16 codes as f32 */
 } sim_calls;
 
 /* What the code has for the simulator. */

@@ -133,6 +133,7 @@ MT_CHIP uint32_t mt_clock(void) { return (uint32_t)mt_calls->time() | 1; }
 MT_CHIP uint64_t mt_long_clock(void) { return mt_calls->time(); }
 MT_CHIP uint32_t mt_sm(void) { return mt_calls->cta(); }
 MT_CHIP void mt_mbarrier_init(uint64_t *b, uint32_t arrivals) { mt_calls->mbarrier_init(b, arrivals); }
+MT_CHIP void mt_mbarrier_invalidate(uint64_t *b) { (void)b; } /* the next init makes another of it */
 MT_CHIP void mt_mbarrier_arrive(uint64_t *b) { mt_calls->mbarrier_arrive(b, 0); }
 MT_CHIP void mt_mbarrier_expect(uint64_t *b, uint32_t bytes) { mt_calls->mbarrier_arrive(b, bytes); }
 MT_CHIP void mt_mbarrier_publish(void) { mt_calls->mbarrier_publish(); }
@@ -141,8 +142,22 @@ MT_CHIP bool mt_mbarrier_try(uint64_t *b, uint32_t parity) { return mt_calls->mb
 MT_CHIP void mt_bulk_load(void *to, const void *from, uint32_t bytes, uint64_t *full) {
     mt_calls->bulk_load(to, from, bytes, full);
 }
+MT_CHIP void mt_map_load_rows(void *to, const cuda_map *map, int x, int y, uint64_t *full) {
+    mt_calls->map_load(to, map, x, y, 0, full);
+}
+MT_CHIP void mt_map_load_atoms(void *to, const cuda_map *map, int y, int z, uint64_t *full) {
+    mt_calls->map_load(to, map, 0, y, z, full);
+}
+MT_CHIP void mt_map_load_slices(void *to, const cuda_map *map, int x, int y, int z, uint64_t *full) {
+    mt_calls->map_load(to, map, x, y, z, full);
+}
+MT_CHIP void mt_fence_map(const cuda_map *map) { (void)map; }
+MT_CHIP void mt_fence_copies(void) {}
+MT_CHIP void mt_fence_shared(void) {}
+MT_CHIP void mt_prefetch(const void *p) { (void)p; }
 MT_CHIP uint32_t mt_load_acquire(const uint32_t *p) { return mt_calls->load(p, 1); }
 MT_CHIP uint32_t mt_load_relaxed(const uint32_t *p) { return mt_calls->load(p, 0); }
+MT_CHIP uint32_t mt_load_word(const uint32_t *p) { return mt_calls->load(p, 0); }
 MT_CHIP void mt_fence(void) { mt_calls->fence(); }
 MT_CHIP void mt_add_relaxed(uint32_t *p, uint32_t v) { mt_calls->atomic(p, SIM_ADD, v, 0, 0); }
 
@@ -153,6 +168,38 @@ MT_CHIP void mt_mma_bf16(float *d, uint32_t a0, uint32_t a1, uint32_t a2, uint32
 MT_CHIP void mt_mma_f16(float *d, uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1) {
     const uint32_t all[6] = {a0, a1, a2, a3, b0, b1};
     mt_calls->mma(d, all, 1);
+}
+
+/* The rows are read by code of the unit: every access is shown. */
+MT_DEVICE void mt_matrices(uint32_t (&d)[4], const void *row) {
+    const uint32_t lane = threadIdx.x % 32;
+    for (uint32_t i = 0; i < 4; i++)
+        d[i] = ((const uint32_t *)__shfl_sync(0xffffffffu, row, i * 8 + lane / 4))[lane % 4];
+}
+MT_DEVICE void mt_matrices_transposed(uint32_t (&d)[4], const void *row) {
+    const uint32_t lane = threadIdx.x % 32;
+    for (uint32_t i = 0; i < 4; i++) {
+        const uint16_t *first = (const uint16_t *)__shfl_sync(0xffffffffu, row, i * 8 + lane % 4 * 2),
+                       *second = (const uint16_t *)__shfl_sync(0xffffffffu, row, i * 8 + lane % 4 * 2 + 1);
+        d[i] = first[lane / 4] | (uint32_t)second[lane / 4] << 16;
+    }
+}
+
+MT_CHIP void mt_wgmma_fence(void) {}
+MT_CHIP void mt_wgmma_commit(void) { mt_calls->wgmma_commit(); }
+template <int GROUPS> MT_CHIP void mt_wgmma_wait(void) { mt_calls->wgmma_wait(GROUPS); }
+template <int R> MT_CHIP void mt_wgmma_done(float (&d)[R]) { (void)d; }
+MT_CHIP uint64_t mt_wgmma_matrix(const void *p) {
+    const uint32_t at = (uint32_t)((const char *)p - (const char *)mt_calls->shared(1));
+    return (uint64_t)(at >> 4 & 0x3fff) | (uint64_t)1 << 16 | (uint64_t)64 << 32 | (uint64_t)1 << 62;
+}
+template <bool F16, int N, int AT, int R> MT_CHIP void mt_wgmma(float (&d)[R], uint64_t left, uint64_t right) {
+    static_assert(AT + N / 2 <= R, "sums of a wgmma");
+    mt_calls->wgmma(d + AT, NULL, left, right, N, F16);
+}
+template <bool F16, int AT, int R> MT_CHIP void mt_wgmma_tile(float (&d)[R], const uint32_t (&a)[4], uint64_t right) {
+    static_assert(AT + 32 <= R, "sums of a wgmma");
+    mt_calls->wgmma(d + AT, a, 0, right, 64, F16);
 }
 
 MT_CHIP float mt_float(uint32_t bits) { return __uint_as_float(bits); }

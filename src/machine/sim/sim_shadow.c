@@ -40,13 +40,17 @@ static void report_race(sim_run *r, const access *a, const sim_record *other) {
                     whom = sim_who(r, other->sm * (uint32_t)SIM_ACTORS + other_actor, other->lanes),
                     where = sim_address(r, a->cta, a->address), here = sim_place(r, a->instruction, a->line),
                     there = sim_place(r, other->instruction, other->line);
-    if (engine)
+    if (engine && a->kind & SIM_WRITE)
         sim_report(
             r, SIM_PAGE, false, key,
             "%s is filled again while it may still be in use: the copy for %s is not ordered behind what %s did there "
             "(%s, %s)",
             where.text, here.text, whom.text, verb(other->kind), there.text);
-    else if (other_engine)
+    else if (engine)
+        sim_report(r, SIM_RACE, false, key,
+                   "a copy reads %s for %s, and nothing orders this with what %s wrote at %s: the loader has to wait",
+                   where.text, here.text, whom.text, there.text);
+    else if (other_engine && other->kind & SIM_WRITE)
         sim_report(
             r, SIM_PAGE, false, key,
             "%s %s %s, where nothing orders it behind the copy that fills it: it is not full, or was filled again "
@@ -165,16 +169,16 @@ static bool known_read(const sim_run *r, const access *a, const sim_cell *cell, 
     return false;
 }
 
-/* Whether a copy of this launch has written, or is writing, these bytes. */
+/* Whether anyone in this launch has written, or is writing, these bytes: a copy, or a loader of level 2. */
 static bool has_come(const sim_run *r, const sim_cell *cell, uint8_t bytes) {
+    uint8_t written = 0;
 #define COME(other)                                                                                                    \
-    ((other)->lanes && (other)->actors & 1u << SIM_WARPS && (other)->kind & SIM_WRITE &&                               \
-     (other)->tick > r->first_tick && !(bytes & ~(other)->bytes))
-    if (COME(&cell->record[0]) || COME(&cell->record[1])) return true;
-    for (uint32_t at = cell->more; at; at = r->more[at].next)
-        if (COME(&r->more[at].record)) return true;
+    if ((other)->lanes && (other)->kind & SIM_WRITE && (other)->tick > r->first_tick) written |= (other)->bytes
+    COME(&cell->record[0]);
+    COME(&cell->record[1]);
+    for (uint32_t at = cell->more; at; at = r->more[at].next) COME(&r->more[at].record);
 #undef COME
-    return false;
+    return !(bytes & ~written);
 }
 
 static void touch(sim_run *r, const access *a, sim_cell *cell, uint8_t bytes) {
@@ -337,6 +341,33 @@ void sim_access(const void *p, uint32_t bytes, uint32_t kind) {
     if (m->cells) touch_all(r, &a, m->cells, (size_t)((const char *)p - m->data), bytes);
 }
 
+/* The copy engine reads memory on behalf of an access. False: it may not. */
+static bool engine_reads(sim_run *r, access *a, const char *from, uint32_t bytes) {
+    const sim_lane *l = r->lane;
+    sim_memory *m = allowed(r, r->warp, r->lane, (uintptr_t)from, bytes, SIM_READ);
+    if (!m) {
+        sim_report(r, SIM_OUTSIDE, true, 0, "%s issues a copy of %u bytes from %s, where it has no business (%s)",
+                   sim_who(r, UINT32_MAX, 0).text, bytes, sim_address(r, a->cta, from).text,
+                   sim_place(r, l->instruction, l->line).text);
+        return false;
+    }
+    a->address = from;
+    if (m->cells) touch_all(r, a, m->cells, (size_t)(from - m->data), bytes);
+    return true;
+}
+
+const char *sim_map_row(const sim_map *m, const int32_t at[3], uint32_t row, uint32_t *inside) {
+    const int64_t index[3] = {at[0], at[1] + (int64_t)(row % m->box[1]), at[2] + (int64_t)(row / m->box[1])};
+    *inside = 0;
+    for (int d = 0; d < m->rank; d++)
+        if (index[d] < 0 || (uint64_t)index[d] >= m->extent[d]) return NULL;
+    const uint64_t left = m->extent[0] - (uint64_t)index[0];
+    *inside = left < m->box[0] ? (uint32_t)left : m->box[0];
+    const char *p = m->data;
+    for (int d = 0; d < m->rank; d++) p += (uint64_t)index[d] * m->stride[d];
+    return p;
+}
+
 void sim_access_copy(sim_run *r, sim_cta *cta, const sim_copy *c, uint32_t tick) {
     const sim_lane *l = r->lane;
     access a = {.cta = cta,
@@ -345,22 +376,21 @@ void sim_access_copy(sim_run *r, sim_cta *cta, const sim_copy *c, uint32_t tick)
                 .tick = tick,
                 .instruction = l->instruction,
                 .line = (uint16_t)l->line,
-                .kind = SIM_READ,
-                .address = c->from};
+                .kind = SIM_READ};
     sim_clock *clock = sim_clock_release(r, r->warp, r->lane_number);
     a.clock = clock;
-    sim_memory *m = allowed(r, r->warp, r->lane, (uintptr_t)c->from, c->bytes, SIM_READ);
-    if (!m) {
-        sim_clock_drop(clock);
-        sim_report(r, SIM_OUTSIDE, true, 0, "%s issues a copy of %u bytes from %s, where it has no business (%s)",
-                   sim_who(r, UINT32_MAX, 0).text, c->bytes, sim_address(r, cta, c->from).text,
-                   sim_place(r, l->instruction, l->line).text);
-        return;
+    bool good = true;
+    if (c->from) good = engine_reads(r, &a, c->from, c->bytes);
+    for (uint32_t row = 0; c->map && good && row < c->bytes / (c->map->box[0] * c->map->element); row++) {
+        uint32_t inside;
+        const char *from = sim_map_row(c->map, c->at, row, &inside);
+        if (from) good = engine_reads(r, &a, from, inside * c->map->element);
     }
-    if (m->cells) touch_all(r, &a, m->cells, (size_t)(c->from - m->data), c->bytes);
-    a.kind = SIM_WRITE;
-    a.address = c->to;
-    touch_all(r, &a, cta->cells, (size_t)(c->to - cta->shared), c->bytes);
+    if (good) {
+        a.kind = SIM_WRITE;
+        a.address = c->to;
+        touch_all(r, &a, cta->cells, (size_t)(c->to - cta->shared), c->bytes);
+    }
     sim_clock_drop(clock);
 }
 

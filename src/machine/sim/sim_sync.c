@@ -76,6 +76,9 @@ static void call_mbarrier_init(uint64_t *b, uint32_t arrivals) {
         if (!grown) sim_report(sim_now, SIM_MISUSE, true, 0, "no memory for an mbarrier");
         cta->mbarriers = grown;
         m = &grown[cta->mbarrier_count++];
+    } else { /* another one was here before: level 2 makes its own for each instruction */
+        sim_clock_drop(m->known);
+        sim_clock_drop(m->arrived);
     }
     *m = (sim_mbarrier){.address = b, .count = arrivals, .pending = arrivals};
 }
@@ -175,10 +178,26 @@ static uint32_t call_mbarrier_test(uint64_t *b, uint32_t parity) {
 
 /* ---- copies ---- */
 
+/* A copy begins; c says what it copies. */
+static void begin_copy(sim_copy c) {
+    sim_cta *cta = this_cta();
+    while (cta->copy_count == SIM_COPIES) sim_land(sim_now, cta, 0, UINT32_MAX);
+    const uint32_t tick = ++sim_now->ticks, engine = (uint32_t)(cta->number * SIM_ACTORS + SIM_WARPS);
+    sim_copy *to = &cta->copies[cta->copy_count++];
+    c.phase = mbarrier(c.full)->phase;
+    c.number = cta->copy_next;
+    *to = c;
+    cta->copy_next = (cta->copy_next + 1) % SIM_COPIES;
+    sim_access_copy(sim_now, cta, to, tick);
+    sim_clock *known = sim_clock_release(sim_now, this_warp(), sim_now->lane_number);
+    to->clock = sim_clock_with(sim_now, known, engine, (uint32_t)to->number, tick);
+    sim_clock_drop(known);
+    memset(to->to, 0xff, to->bytes); /* nobody may look before they have landed */
+}
+
 static void call_bulk_load(void *to, const void *from, uint32_t bytes, uint64_t *full) {
     chip();
     sim_cta *cta = this_cta();
-    sim_mbarrier *m = mbarrier(full);
     if ((uintptr_t)to % 16 || (uintptr_t)from % 16 || bytes % 16 || !bytes)
         sim_report(sim_now, SIM_MISUSE, true, 0,
                    "%s issues a bulk copy of %u bytes from %p to %p: all must be multiples "
@@ -189,23 +208,51 @@ static void call_bulk_load(void *to, const void *from, uint32_t bytes, uint64_t 
         sim_report(sim_now, SIM_OUTSIDE, true, 0,
                    "%s issues a bulk copy of %u bytes to %s, which is not all shared memory",
                    sim_who(sim_now, UINT32_MAX, 0).text, bytes, sim_address(sim_now, cta, to).text);
-    while (cta->copy_count == SIM_COPIES) sim_land(sim_now, cta, 0, UINT32_MAX);
-    const uint32_t tick = ++sim_now->ticks, engine = (uint32_t)(cta->number * SIM_ACTORS + SIM_WARPS);
-    sim_copy *c = &cta->copies[cta->copy_count++];
-    *c = (sim_copy){to, from, bytes, 0, full, m->phase, cta->copy_next, NULL};
-    cta->copy_next = (cta->copy_next + 1) % SIM_COPIES;
-    sim_access_copy(sim_now, cta, c, tick);
-    sim_clock *known = sim_clock_release(sim_now, this_warp(), sim_now->lane_number);
-    c->clock = sim_clock_with(sim_now, known, engine, (uint32_t)c->number, tick);
-    sim_clock_drop(known);
-    memset(to, 0xff, bytes); /* nobody may look before they have landed */
+    begin_copy((sim_copy){.to = to, .from = from, .bytes = bytes, .full = full});
+}
+
+static void call_map_load(void *to, const void *from, int32_t x, int32_t y, int32_t z, uint64_t *full) {
+    chip();
+    const sim_map *m = from;
+    sim_access(from, sizeof *m, SIM_READ);
+    const uint32_t bytes = m->rank ? m->box[0] * m->box[1] * (m->rank > 2 ? m->box[2] : 1) * m->element : 0;
+    if (!m->rank || (uintptr_t)to % (m->swizzle ? 1024 : 128))
+        sim_report(sim_now, SIM_MISUSE, true, 0, "%s issues a copy %s (%s)", sim_who(sim_now, UINT32_MAX, 0).text,
+                   m->rank ? "of a map's piece to an address that is not aligned for it"
+                           : "of an operand without a map",
+                   sim_place(sim_now, this_lane()->instruction, this_lane()->line).text);
+    if (!in_shared(this_cta(), to, bytes))
+        sim_report(sim_now, SIM_OUTSIDE, true, 0,
+                   "%s issues a copy of a map's piece of %u bytes to %s, which is not all shared memory",
+                   sim_who(sim_now, UINT32_MAX, 0).text, bytes, sim_address(sim_now, this_cta(), to).text);
+    begin_copy((sim_copy){.to = to, .map = m, .at = {x, y, z}, .bytes = bytes, .full = full});
+}
+
+/* Bytes [first, last) of a map's piece, as they lie in shared memory. */
+static void land_piece(const sim_copy *c, uint32_t first, uint32_t last) {
+    const sim_map *m = c->map;
+    const uint32_t row_bytes = m->box[0] * m->element;
+    for (uint32_t at = first; at < last;) {
+        uint32_t source = at, inside, n = 16 - at % 16; /* within a chunk */
+        n = n < last - at ? n : last - at;
+        if (m->swizzle) source ^= (at / 128 % 8) << 4;
+        const char *row = sim_map_row(m, c->at, source / row_bytes, &inside);
+        for (uint32_t i = 0; i < n; i++) {
+            const uint32_t k = source % row_bytes + i;
+            c->to[at + i] = row && k < inside * m->element ? row[k] : 0;
+        }
+        at += n;
+    }
 }
 
 void sim_land(sim_run *r, sim_cta *cta, int copy, uint32_t bytes) {
     sim_copy *c = &cta->copies[copy];
     sim_mbarrier *m = sim_find_mbarrier(cta, c->full);
     bytes = bytes < c->bytes - c->landed ? bytes : c->bytes - c->landed;
-    memcpy(c->to + c->landed, c->from + c->landed, bytes);
+    if (c->map)
+        land_piece(c, c->landed, c->landed + bytes);
+    else
+        memcpy(c->to + c->landed, c->from + c->landed, bytes);
     c->landed += bytes;
     m->bytes -= bytes;
     sim_progress(r);
@@ -256,7 +303,8 @@ static uint32_t call_barrier(uint32_t id, uint32_t threads, uint32_t value) {
 
 /* ---- warps ---- */
 
-static const char *const meetings[] = {"", "a shuffle or vote", "syncwarp", "mma"};
+static const char *const meetings[] = {"",      "a shuffle or vote", "syncwarp",    "mma",
+                                       "wgmma", "wgmma's commit",    "wgmma's wait"};
 
 /* True for the lane that comes last, with all the others still waiting: it does what is to be done, and meet_end. */
 static bool meet(sim_meeting what, uint32_t how, uint32_t bytes, uint32_t mask) {
@@ -299,13 +347,14 @@ static void call_shuffle(void *value, uint32_t bytes, uint32_t how, uint32_t by,
     const uint32_t lane = sim_now->lane_number;
     w->value[lane] = 0;
     memcpy(&w->value[lane], value, bytes);
+    w->from[lane] = by;
     if (meet(SIM_MEET_SHUFFLE, how << 8 | (how == SIM_SHUFFLE_INDEX ? 0 : by), bytes, mask)) {
         uint64_t out[32];
         uint32_t votes = 0;
         for (uint32_t l = 0; l < 32; l++) votes |= (uint32_t)(w->value[l] != 0) << l;
         for (uint32_t l = 0; l < 32; l++) {
             const uint32_t from = how == SIM_SHUFFLE_XOR     ? l ^ by
-                                  : how == SIM_SHUFFLE_INDEX ? by
+                                  : how == SIM_SHUFFLE_INDEX ? w->from[l] % 32
                                   : how == SIM_SHUFFLE_UP    ? l - by
                                                              : l + by;
             out[l] = how == SIM_VOTE ? votes : w->value[from < 32 ? from : l];
@@ -354,6 +403,99 @@ static void call_mma(float *d, const uint32_t *operands, uint32_t f16) {
     memcpy(w->mma[sim_now->lane_number].operands, operands, sizeof w->mma[0].operands);
     if (!meet(SIM_MEET_MMA, f16, 0, 0xffffffffu)) return;
     multiply(w, f16);
+    meet_end();
+}
+
+/* ---- wgmma ----
+ * Each warp computes its own 16 of the 64 rows. A wgmma is done when a wait says so, and no sooner: its operands are
+ * read, and its sums written, as late as they may be. */
+
+static float half_value(uint16_t code, bool f16) {
+    const uint32_t bits = (uint32_t)code << 16;
+    float value;
+    memcpy(&value, &bits, 4);
+    return f16 ? sim_chip_calls.half[code] : value;
+}
+
+/* `count` elements of a row of 128 bytes, from byte `at` of the matrix on, as atoms are swizzled. */
+static void read_atom_row(const char *shared, uint64_t matrix, uint32_t at, uint32_t count, bool f16, float *out) {
+    const uint32_t begin = ((uint32_t)(matrix & 0x3fff) << 4) + at;
+    for (uint32_t i = 0; i < count; i++) {
+        const uint32_t offset = begin + i * 2, place = offset ^ (offset / 128 % 8) << 4;
+        uint16_t code;
+        if (i % 8 == 0) sim_access(shared + place, 16, SIM_READ);
+        memcpy(&code, shared + place, 2);
+        out[i] = half_value(code, f16);
+    }
+}
+
+static void finish_wgmma(const sim_wgmma *g) {
+    const char *shared = this_cta()->shared;
+    float left[16][16], right[16][128]; /* [k][n] */
+    for (uint32_t row = 0; row < 16 && !g->registers; row++) {
+        const uint32_t at = (uint32_t)(this_warp()->number % 4) * 16 + row;
+        read_atom_row(shared, g->left, at / 8 * 1024 + at % 8 * 128, 16, g->f16, left[row]);
+    }
+    for (int lane = 0; lane < 32 && g->registers; lane++)
+        for (int i = 0; i < 4; i++)
+            for (int half = 0; half < 2; half++)
+                left[lane / 4 + i % 2 * 8][lane % 4 * 2 + half + i / 2 * 8] =
+                    half_value((uint16_t)(g->a[lane][i] >> 16 * half), g->f16);
+    for (uint32_t n = 0; n < g->columns && !g->registers; n++) {
+        float row[16];
+        read_atom_row(shared, g->right, n / 8 * 1024 + n % 8 * 128, 16, g->f16, row);
+        for (int k = 0; k < 16; k++) right[k][n] = row[k];
+    }
+    for (uint32_t k = 0; k < 16 && g->registers; k++)
+        read_atom_row(shared, g->right, k / 8 * 1024 + k % 8 * 128, g->columns, g->f16, right[k]);
+    for (uint32_t n = 0; n < g->columns; n++)
+        for (uint32_t row = 0; row < 16; row++) {
+            double sum = 0;
+            for (int k = 0; k < 16; k++) sum += (double)left[row][k] * (double)right[k][n];
+            float *d = &g->d[row % 8 * 4 + n % 8 / 2][n / 8 * 4 + row / 8 * 2 + n % 2];
+            *d = (float)(*d + sum);
+        }
+}
+
+static void call_wgmma(float *d, const uint32_t *a, uint64_t left, uint64_t right, uint32_t columns, uint32_t f16) {
+    chip();
+    sim_warp *w = this_warp();
+    const uint64_t shape = (uint64_t)64 | (uint64_t)1
+                                              << 30; /* of a matrix: 1024 bytes between 8 rows, 128-byte swizzle */
+    if (w->number >= CUDA_WARPS || w->wgmma_count == SIM_WGMMA || (!a && left >> 32 != shape) || right >> 32 != shape)
+        sim_report(sim_now, SIM_MISUSE, true, 0, "%s issues a wgmma that the simulator does not have (%s)",
+                   sim_who(sim_now, UINT32_MAX, 0).text,
+                   sim_place(sim_now, this_lane()->instruction, this_lane()->line).text);
+    sim_wgmma *g = &w->wgmma[w->wgmma_count];
+    g->d[sim_now->lane_number] = d;
+    if (a) memcpy(g->a[sim_now->lane_number], a, sizeof g->a[0]);
+    if (!meet(SIM_MEET_WGMMA, columns << 2 | (a != NULL) << 1 | f16, (uint32_t)(left ^ right << 16), 0xffffffffu))
+        return;
+    w->wgmma_count++;
+    g->registers = a != NULL;
+    g->left = left;
+    g->right = right;
+    g->columns = columns;
+    g->f16 = f16;
+    g->group = w->wgmma_group;
+    meet_end();
+}
+
+static void call_wgmma_commit(void) {
+    chip();
+    if (!meet(SIM_MEET_COMMIT, 0, 0, 0xffffffffu)) return;
+    this_warp()->wgmma_group++;
+    meet_end();
+}
+
+static void call_wgmma_wait(uint32_t groups) {
+    chip();
+    sim_warp *w = this_warp();
+    if (!meet(SIM_MEET_WAIT, groups, 0, 0xffffffffu)) return;
+    int done = 0;
+    while (done < w->wgmma_count && w->wgmma[done].group + groups < w->wgmma_group) finish_wgmma(&w->wgmma[done++]);
+    w->wgmma_count -= done;
+    memmove(w->wgmma, w->wgmma + done, (size_t)w->wgmma_count * sizeof *w->wgmma);
     meet_end();
 }
 
@@ -501,6 +643,7 @@ sim_calls sim_chip_calls = {
     .mbarrier_test = call_mbarrier_test,
     .mbarrier_publish = call_mbarrier_publish,
     .bulk_load = call_bulk_load,
+    .map_load = call_map_load,
     .load = call_load,
     .atomic = call_atomic,
     .fence = call_fence,
@@ -508,4 +651,7 @@ sim_calls sim_chip_calls = {
     .shuffle = call_shuffle,
     .syncwarp = call_syncwarp,
     .mma = call_mma,
+    .wgmma = call_wgmma,
+    .wgmma_commit = call_wgmma_commit,
+    .wgmma_wait = call_wgmma_wait,
 };
