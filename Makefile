@@ -56,7 +56,7 @@ fuzz: packages
 	done
 
 format:
-	@clang-format -i $(wildcard include/monotile/*.h src/*/*.[ch] src/*/*/*.[ch] tests/*.[ch] examples/*.c)
+	@clang-format -i $(wildcard include/monotile/*.h src/*/*.[ch] src/*/*/*.[ch] tests/*.[ch] examples/*.c bench/*.[ch])
 
 clean:
 	@rm -rf $(BUILD)
