@@ -631,7 +631,7 @@ class Arrays(Case):
         x, y = self.save("x", self.numbers(2, 3)), f"y={FOLDER / 'y.npy'}"
         for arguments, message in (((), "x"), (("-i", x, "-i", x), "twice"), (("-i", x, "-o", f"z={FOLDER}/z.npy"), "z"),
                                    (("-i", x, "-a", "eps=1"), "eps"), (("-i", x, "-s", "x=2x4"), "bytes"), (("-i", x, "-s", "x=6"), "dimension"),
-                                   (("-i", x, "-s", "y=2x4"), "N"), (("-i", x, "-c", "ROWS=0"), "zero|ROWS"), (("-i", x, "-c", "T=f16"), "T"),
+                                   (("-i", x, "-s", "y=2x4"), "N"), (("-i", x, "-c", "ROWS=0"), "zero|ROWS"), (("-i", x, "-c", "X=f16"), "X"),
                                    (("-i", f"x={FOLDER}/none.npy"), "none.npy"), (("-i", f"x={FOLDER}"), re.escape(str(FOLDER)))):
             done = monotile("tile", "run", "library", "relu", "-o", y, *arguments)
             self.assertEqual(done.returncode, 2, (arguments, done.stderr))
