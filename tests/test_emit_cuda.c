@@ -376,8 +376,7 @@ static void test_compiles(void **state) {
                  {"bf16", "bf16", 4, "sm_80", NULL},
                  {"bf16", "bf16", 1, "sm_80", "norm_linear_norm_rope"},
                  {"q4_1", "bf16", 1, "sm_80", "norm_linear_norm_rope"},
-                 {"f16", "f16", 4, "sm_100a", NULL},
-                 {"bf16", "bf16", 4, "sm_120", NULL}};
+                 {"f16", "f16", 4, "sm_100a", NULL}};
     char folder[TEMPORARY_BYTES];
     int major, minor;
     mt_error error = {0};
