@@ -206,6 +206,42 @@ static void add_node(mt_graph *g, const char *spec, const variant *v, mt_live po
     if (status != MT_OK) fail_msg("%s: %s: %s", program, error.where, error.message);
 }
 
+/* A matrix, or with no columns a vector. */
+static mt_tensor add_matrix(mt_graph *g, mt_role role, const char *type, const char *name, int64_t rows,
+                            int64_t columns) {
+    bound *b = &tensors[tensor_count++];
+    mt_tensor t;
+    OK(mt_graph_tensor(g, role, name, type, columns ? 2 : 1, (int64_t[]){rows, columns}, &t, &error));
+    *b = (bound){.type = type, .role = role, .count = (size_t)(rows * (columns ? columns : 1))};
+    snprintf(b->name, sizeof b->name, "%s", name);
+    b->bytes = b->count * (strcmp(type, "f32") ? 2 : 4);
+    if (role != MT_OUTPUT) fill(b, 1);
+    return t;
+}
+
+/* Two layers, for two SMs: what the first writes, all instructions of the second read. Nine pages an instruction. */
+static mt_graph *two_layers(void) {
+    mt_graph *g;
+    mt_tensor t;
+    OK(mt_graph_create(&g, &error));
+    const mt_tensor x = add_matrix(g, MT_INPUT, "f32", "x", 2, 1100);
+    const mt_tensor g1 = add_matrix(g, MT_INPUT, "f32", "g", 1100, 0);
+    const mt_tensor w1 = add_matrix(g, MT_WEIGHT, "bf16", "w1", 72, 1100);
+    const mt_tensor w2 = add_matrix(g, MT_WEIGHT, "bf16", "w2", 40, 72);
+    const mt_tensor y = add_matrix(g, MT_OUTPUT, "f32", "y", 2, 40);
+    OK(mt_graph_node(g, NULL, "norm_linear", "first",
+                     (mt_operand[]){MT_OPERAND("x", x), MT_OPERAND("g", g1), MT_OPERAND("w", w1),
+                                    MT_OPERAND_FLOAT("eps", 1e-5f), MT_OPERAND_TYPE("P", "bf16"),
+                                    MT_OPERAND_INTEGER("BM", 4), MT_OPERAND_INTEGER("BN", 24)},
+                     7, &t, &error));
+    OK(mt_graph_node(g, NULL, "linear", "second",
+                     (mt_operand[]){MT_OPERAND("x", t), MT_OPERAND("w", w2), MT_OPERAND("y", y),
+                                    MT_OPERAND_TYPE("P", "bf16"), MT_OPERAND_INTEGER("BM", 4),
+                                    MT_OPERAND_INTEGER("BN", 8)},
+                     6, NULL, &error));
+    return g;
+}
+
 static void forget_tensors(void) {
     for (int i = 0; i < tensor_count; i++) {
         free(tensors[i].data);

@@ -294,41 +294,10 @@ static void test_formats(void **state) {
 
 /* ---- the watchdog ---- */
 
-/* A matrix, or with no columns a vector. */
-static mt_tensor add_matrix(mt_graph *g, mt_role role, const char *type, const char *name, int64_t rows,
-                            int64_t columns) {
-    bound *b = &tensors[tensor_count++];
-    mt_tensor t;
-    OK(mt_graph_tensor(g, role, name, type, columns ? 2 : 1, (int64_t[]){rows, columns}, &t, &error));
-    *b = (bound){.type = type, .role = role, .count = (size_t)(rows * (columns ? columns : 1))};
-    snprintf(b->name, sizeof b->name, "%s", name);
-    snprintf(tensor_op[tensor_count - 1], sizeof tensor_op[0], "two layers");
-    b->bytes = b->count * (strcmp(type, "f32") ? 2 : 4);
-    if (role != MT_OUTPUT) fill(b, 1);
-    return t;
-}
-
-/* Two layers: all instructions of the second wait for all of the first. */
-static mt_program *two_layers(mt_placement placement) {
-    mt_graph *g;
+static mt_program *compile_two_layers(mt_placement placement) {
     mt_program *p;
-    mt_tensor t;
-    OK(mt_graph_create(&g, &error));
-    const mt_tensor x = add_matrix(g, MT_INPUT, "f32", "x", 2, 1100),
-                    gain = add_matrix(g, MT_INPUT, "f32", "g", 1100, 0),
-                    w1 = add_matrix(g, MT_WEIGHT, "bf16", "w1", 72, 1100),
-                    w2 = add_matrix(g, MT_WEIGHT, "bf16", "w2", 40, 72),
-                    y = add_matrix(g, MT_OUTPUT, "f32", "y", 2, 40);
-    OK(mt_graph_node(g, NULL, "norm_linear", "first",
-                     (mt_operand[]){MT_OPERAND("x", x), MT_OPERAND("g", gain), MT_OPERAND("w", w1),
-                                    MT_OPERAND_FLOAT("eps", 1e-5f), MT_OPERAND_TYPE("P", "bf16"),
-                                    MT_OPERAND_INTEGER("BM", 4), MT_OPERAND_INTEGER("BN", 24)},
-                     7, &t, &error));
-    OK(mt_graph_node(g, NULL, "linear", "second",
-                     (mt_operand[]){MT_OPERAND("x", t), MT_OPERAND("w", w2), MT_OPERAND("y", y),
-                                    MT_OPERAND_TYPE("P", "bf16"), MT_OPERAND_INTEGER("BM", 4),
-                                    MT_OPERAND_INTEGER("BN", 8)},
-                     6, NULL, &error));
+    mt_graph *g = two_layers();
+    for (int i = 0; i < tensor_count; i++) snprintf(tensor_op[i], sizeof tensor_op[i], "two layers");
     OK(mt_compile(g, &(mt_target){.machine = "cuda", .processors = 2, .placement = placement}, &p, &error));
     mt_graph_destroy(g);
     return p;
@@ -337,7 +306,7 @@ static mt_program *two_layers(mt_placement placement) {
 /* Runs a good program on the machine, and its bits are those of the reference. */
 static void run_good(const char *after) {
     forget_tensors();
-    mt_program *p = two_layers(MT_PLACE_STATIC);
+    mt_program *p = compile_two_layers(MT_PLACE_STATIC);
     mt_session *s;
     OK(mt_session_create(&s, machine, p, &error));
     if (patience > 0) mt_session_timeout(s, patience);
@@ -394,7 +363,7 @@ static const damage damages[] = {
     {"an opcode far off", break_opcode_far, MT_PLACE_STATIC, 1, MT_E_FORMAT, false, "no op has the opcode 65520"}};
 
 static void check_damage(const damage *d) {
-    mt_program *p = two_layers(d->placement);
+    mt_program *p = compile_two_layers(d->placement);
     mt_session *s;
     mt_error problem = {0};
     d->edit(p);
@@ -440,7 +409,7 @@ static void test_watchdog(void **state) {
     (void)state;
     if (code_only) {
         for (int queue = 0; queue < 2; queue++) {
-            mt_program *p = two_layers(queue ? MT_PLACE_QUEUE : MT_PLACE_STATIC);
+            mt_program *p = compile_two_layers(queue ? MT_PLACE_QUEUE : MT_PLACE_STATIC);
             OK(cuda_unit_compile(p, "sm_90a", false, NULL, &error));
             mt_program_destroy(p);
             forget_tensors();

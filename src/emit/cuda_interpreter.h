@@ -179,10 +179,8 @@ static __device__ void mt_loader(mt_context *c) {
         mt_give_up(c, c->stopped, 0, 0, 0);
     }
     /* Copies that are still under way write to this CTA's memory: stay until they have landed. */
-    for (; c->under_way; c->under_way--) {
+    for (; c->under_way; mt_land_one(c))
         while (!mt_mbarrier_try(&c->cta->page_full[c->landing], c->landing_phase)) {}
-        if (++c->landing == c->launch->pages) c->landing = 0, c->landing_phase ^= 1;
-    }
 }
 
 /* Thread 0 of the consumers: this CTA's part of run `run` of the launch is done, and its stores are released. Waits

@@ -181,12 +181,15 @@ MT_DEVICE bool mt_hold(mt_context *c) {
     return true;
 }
 
+/* Loader: the first of the pages under way has landed. */
+MT_DEVICE void mt_land_one(mt_context *c) {
+    c->under_way--;
+    if (++c->landing == c->launch->pages) c->landing = 0, c->landing_phase ^= 1;
+}
 /* Loader: waits until at most `most` pages are under way. False: give up. */
 MT_DEVICE bool mt_land(mt_context *c, uint32_t most) {
-    for (; c->under_way > most; c->under_way--) {
+    for (; c->under_way > most; mt_land_one(c))
         if (!mt_wait_page(c, &c->cta->page_full[c->landing], c->landing_phase)) return false; /* the copy engine */
-        if (++c->landing == c->launch->pages) c->landing = 0, c->landing_phase ^= 1;
-    }
     return true;
 }
 

@@ -18,10 +18,6 @@ typedef struct narrower {
     bool wide; /* graph_gets_wide's answer */
 } narrower;
 
-static bool is_16_bit_float(const tile_format *f) {
-    return !tile_format_is_block(f) && f->scalar.kind == TILE_FLOAT && f->scalar.bits == 16;
-}
-
 /* Every load of the parameter in the tree is rounded to *to, which is set by the first. */
 static bool is_rounded(const tile_node *n, int param, const tile_format **to) {
     const tile_format *f32 = tile_format_scalar("f32", 3), *first = NULL; /* the innermost cast to another type */
@@ -32,7 +28,7 @@ static bool is_rounded(const tile_node *n, int param, const tile_format **to) {
         x = x->a;
     }
     if (x->kind == TILE_LOAD && x->access->param == param) {
-        if (!first || !is_16_bit_float(first) || (*to && *to != first)) return false;
+        if (!first || !tile_format_is_16_bit_float(first) || (*to && *to != first)) return false;
         *to = first;
     }
     for (int i = 0; i < role_operand_count(x); i++)

@@ -22,16 +22,12 @@ typedef struct weight {
     int64_t row_columns;   /* K of the weight */
 } weight;
 
-static bool is_16_bit_float(const tile_format *f) {
-    return !tile_format_is_block(f) && f->scalar.kind == TILE_FLOAT && f->scalar.bits == 16;
-}
-
 /* Fills *out, or says why the product of these operands is not streamed. Where the slice begins is checked by the
  * callers. */
 static const char *find_weight(const role_lowering *l, const tile_node *left, const tile_node *right, weight *out) {
     const role_op *r = l->r;
     const tile_node *x = role_resolved(r, right);
-    if (!is_16_bit_float(left->type)) return "its operands are not of a 16-bit float type";
+    if (!tile_format_is_16_bit_float(left->type)) return "its operands are not of a 16-bit float type";
     if (left->shape.extent[0] > ROLE_SKINNY_ROWS) return "it has more than 16 rows";
     if (x->kind != TILE_TRANSPOSE || x->shape.rank != 2)
         return "its right operand is not the transpose of a weight's slice";
@@ -49,7 +45,8 @@ static const char *find_weight(const role_lowering *l, const tile_node *left, co
     out->layout = r->layout[p->ordinal];
     if (p->kind != TILE_IN) return "its right operand is written by the program";
     if (out->layout == ROLE_ROWS) return "its weight lies in rows";
-    if (out->layout == ROLE_ATOMS ? !is_16_bit_float(x->type) : !tile_format_is_block(x->type) || x->type->block % 32)
+    if (out->layout == ROLE_ATOMS ? !tile_format_is_16_bit_float(x->type)
+                                  : !tile_format_is_block(x->type) || x->type->block % 32)
         return "its weight's format is not streamed";
     for (int d = 0; d < 2; d++)
         if (a->item[d].kind != TILE_ITEM_RANGE || a->item[d].limit) return "its weight's slice is no rectangle";
@@ -484,7 +481,8 @@ static bool stream_dot(role_lowering *l, role_statement **at) {
 static bool fits_tensor_cores(const role_statement *s, const tile_node *right) {
     const int64_t m = s->shape.extent[0], n = s->shape.extent[1], k = s->left->shape.extent[1];
     const int64_t bytes = m * (k + 8) * 2 + (s->transposed ? 0 : ROLE_WARPS * m * n * 4); /* panel and parts */
-    if (!is_16_bit_float(s->left->type) || right->type != s->left->type || m > ROLE_SKINNY_ROWS || bytes > PANEL_BYTES)
+    if (!tile_format_is_16_bit_float(s->left->type) || right->type != s->left->type || m > ROLE_SKINNY_ROWS ||
+        bytes > PANEL_BYTES)
         return false;
     return s->transposed ? n % 16 == 0 && k % 32 == 0 && k <= 256 : n % 64 == 0 && k % 16 == 0;
 }

@@ -19,10 +19,6 @@ typedef struct wide_product {
     const tile_access *left, *right;
 } wide_product;
 
-static bool is_16_bit_float(const tile_format *f) {
-    return !tile_format_is_block(f) && f->scalar.kind == TILE_FLOAT && f->scalar.bits == 16;
-}
-
 /* The slice that a tile of a 16-bit type is, when all that is done to it is rounding to the type it has. */
 const tile_access *role_plain_slice(const role_op *r, const tile_node *n, const tile_format *type) {
     const tile_format *f32 = tile_format_scalar("f32", 3);
@@ -65,8 +61,9 @@ static bool find_product(role_lowering *l, const role_statement *loop, role_stat
     const int64_t rows = dot->shape.extent[0], columns = dot->shape.extent[1];
     const tile_format *type = dot->left->type;
     const tile_node *right = role_resolved(r, dot->value);
-    if ((rows != 64 && rows != 128) || (columns != 64 && columns != 128 && columns != 256) || !is_16_bit_float(type) ||
-        right->kind != TILE_TRANSPOSE || right->shape.rank != 2 || right->type != type)
+    if ((rows != 64 && rows != 128) || (columns != 64 && columns != 128 && columns != 256) ||
+        !tile_format_is_16_bit_float(type) || right->kind != TILE_TRANSPOSE || right->shape.rank != 2 ||
+        right->type != type)
         return false;
     *out = (wide_product){dot, dot->next, role_plain_slice(r, dot->left, type), role_plain_slice(r, right->a, type)};
     if (!out->left || !out->right) return false;

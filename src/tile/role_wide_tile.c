@@ -35,10 +35,6 @@ static bool find_slice(const role_lowering *l, const tile_node *n, const tile_fo
     return true;
 }
 
-static bool is_16_bit_float(const tile_format *f) {
-    return !tile_format_is_block(f) && f->scalar.kind == TILE_FLOAT && f->scalar.bits == 16;
-}
-
 /* Some statement of the loop assigns what the node reads, or its variable is in it. */
 static bool changes_in(const role_op *r, const tile_node *n, const role_statement *loop) {
     if (role_has_loop(r, n, loop->index)) return true;
@@ -52,7 +48,7 @@ static bool find_product(const role_lowering *l, const role_statement *loop, con
     const role_op *r = l->r;
     const tile_format *type = dot->left->type;
     const tile_node *right = role_resolved(r, dot->value);
-    if (dot->shape.extent[0] != ROWS || !is_16_bit_float(type) || right->type != type) return false;
+    if (dot->shape.extent[0] != ROWS || !tile_format_is_16_bit_float(type) || right->type != type) return false;
     const bool transposed = right->kind == TILE_TRANSPOSE;
     if (!find_slice(l, transposed ? right->a : right, type, out)) return false;
     out->transposed = transposed;

@@ -42,6 +42,10 @@ typedef struct tile_format {
 } tile_format;
 
 static inline bool tile_format_is_block(const tile_format *f) { return f->body != NULL; }
+/* What tensor cores multiply: f16, bf16. */
+static inline bool tile_format_is_16_bit_float(const tile_format *f) {
+    return !tile_format_is_block(f) && f->scalar.kind == TILE_FLOAT && f->scalar.bits == 16;
+}
 
 /* The scalar format with this name, or NULL: bool, i1..i8, i16, i32, i64, u1..u8, u16, u32, u64, f16, bf16, f32, f64,
  * eXmY with 1 + X + Y in 3..8, X >= 1 (e4m3 has NaN, e5m2 is IEEE, the others are finite), and e8m0. The result is
