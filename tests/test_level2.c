@@ -311,7 +311,7 @@ static void check(const mt_tile *file, const node *nodes, int node_count, array 
     }
     void *cpu = malloc(bytes_of(y)), *first = malloc(bytes_of(y));
     memcpy(cpu, y->data, bytes_of(y));
-    for (size_t k = 0; k < (only ? 10 : schedule_count); k++) {
+    for (size_t k = 0; k < (only ? 3 : schedule_count); k++) {
         memcpy(y->data, begin, bytes_of(y));
         OK(run(only ? only : schedules[k], file, nodes, node_count, arrays, array_count, &error_));
         if (!k) memcpy(first, y->data, bytes_of(y));
