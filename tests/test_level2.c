@@ -2,7 +2,8 @@
  * the CPU against double, and on the simulator under several schedules, whose bits must be the same; mistakes that only
  * show when roles run, which every machine must report.
  *
- * LEVEL2_MACHINE: all programs run there alone, against double, ten times with the same bits: "cuda:0", for one. */
+ * LEVEL2_ONLY: this test alone. LEVEL2_MACHINE: all programs run there alone, against double, ten times with the same
+ * bits: "cuda:0", for one. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "machine/sim/sim.h"
 #include "monotile/monotile.h"
 #include "temporary.h"
 #include "tile/explicit.h"
@@ -236,6 +238,26 @@ typedef struct node {
     const char *operands[8]; /* names of arrays, as "parameter=array"; else a number, an integer, a type */
 } node;
 
+/* A bug of the device code: the first `find` behind `near` in the unit that is simulated becomes `put`. */
+typedef struct bug {
+    const char *near, *find, *put;
+} bug;
+static const bug *seeded;
+
+static void edit_unit(text *unit, void *context) {
+    const bug *b = context;
+    const char *at = strstr(unit->data, b->near);
+    if (at) at = strstr(at, b->find);
+    if (!at) fail_msg("the unit has no '%s' behind '%s'", b->find, b->near);
+    text changed = {0};
+    text_append(&changed, unit->data, (size_t)(at - unit->data));
+    text_string(&changed, b->put);
+    text_string(&changed, at + strlen(b->find));
+    assert_false(changed.failed);
+    text_free(unit);
+    *unit = changed;
+}
+
 /* Builds, compiles and runs it twice; the outputs are in their arrays. The error is the caller's, if it wants it. */
 static mt_status run(const char *machine_name, const mt_tile *file, const node *nodes, int node_count, array *arrays,
                      int array_count, mt_error *error) {
@@ -268,6 +290,10 @@ static mt_status run(const char *machine_name, const mt_tile *file, const node *
             mt_graph_node(g, library ? NULL : file, nodes[n].program + library, NULL, operands, count, NULL, error);
     }
     if (status == MT_OK) status = mt_machine_open(&m, machine_name, error);
+    if (status == MT_OK && seeded) {
+        ((sim_machine *)m)->edit = edit_unit;
+        ((sim_machine *)m)->edit_context = (void *)seeded;
+    }
     if (status == MT_OK) status = mt_compile(g, &(mt_target){.processors = mt_machine_processors(m)}, &p, error);
     if (status == MT_OK) status = mt_session_create(&s, m, p, error);
     for (int i = 0; i < array_count && status == MT_OK; i++)
@@ -569,6 +595,35 @@ static const char various[] =
     "  y[m*64 : +64, :] = f16(acc) }\n"
     "}\n";
 
+/* The last columns come first: what the loader writes itself, behind them, copies overwrite in the next round, and
+ * those of other instructions. */
+static const char tails[] =
+    "tile tails[K = 104](x: in f16[M, K], w: in f16[32, K], y: out f32[M, 32]) over (m in ceil(M / 64)) {\n"
+    " shared a: f16[64, 32] pages rows(40)\n"
+    " shared b: f16[32, 32] pages rows(40)\n"
+    " barrier full (loader)\n"
+    " barrier empty (consumer)\n"
+    " role loader { for j in 4 { k = 3 - j; wait(empty, j - 1); expect(full, 64*32*2 + 32*32*2); "
+    "copy(a, x[m*64 : +64, k*32 : +32], full); copy(b, w[:, k*32 : +32], full) } }\n"
+    " role consumer { acc: f32[64, 32] = 0\n"
+    "  for j in 4 { wait(full, j); mma(acc, a, b.T); arrive(empty) }\n"
+    "  y[m*64 : +64, :] = acc }\n"
+    "}\n";
+
+static void test_tails(void **state) {
+    (void)state;
+    mt_tile *file;
+    OK(mt_tile_parse(&file, "tails.tile", tails, sizeof tails - 1, NULL, &error_));
+    array arrays[] = {{.name = "x", .type = "f16", .role = MT_INPUT, .rank = 2, .extent = {75, 104}},
+                      {.name = "w", .type = "f16", .role = MT_INPUT, .rank = 2, .extent = {32, 104}},
+                      {.name = "u", .type = "f16", .role = MT_WEIGHT, .rank = 2, .extent = {32, 104}},
+                      {.name = "z", .type = "f16", .role = MT_OUTPUT, .rank = 2, .extent = {75, 32}},
+                      {.name = "y", .type = "f32", .role = MT_OUTPUT, .rank = 2, .extent = {75, 32}}};
+    const node nodes[] = {{"tails", {"x=x", "w=w", "y=y"}}, {"*linear", {"x=x", "w=u", "y=z", "P=f16"}}};
+    check(file, nodes, 2, arrays, 5, linear, 1e-4, 3);
+    mt_tile_close(file);
+}
+
 static void test_various(void **state) {
     (void)state;
     mt_tile *file;
@@ -662,6 +717,136 @@ static void test_mistakes(void **state) {
     mt_tile_close(file);
 }
 
+/* The proxies: what copies and wgmma read, and what they overwrite, has to be fenced when it was written in the
+ * ordinary way; and what wgmma may still read may not be written. */
+static const char resident[] =
+    "tile resident(x: in bf16[256, 64], w: in bf16[64, 64], y: out f32[128, 64]) over (one in "
+    "1) {\n"
+    " shared a: bf16[128, 64] resident swizzle(128)\n"
+    " shared b: bf16[64, 64] resident swizzle(128)\n"
+    " role consumer {\n"
+    "  acc: f32[128, 64] = 0\n"
+    "  b = w\n"
+    "  for i in 2 {\n"
+    "   a = x[i*128 : +128, :]\n"
+    "   sync()\n"
+    "   wgmma(acc, a, b.T)\n"
+    "   commit()\n"
+    "   wait_group(0)\n"
+    "   sync()\n"
+    "  }\n"
+    "  y[:, :] = acc\n"
+    " }\n"
+    "}\n";
+
+static double both(const array *a, const int64_t *at) {
+    double sum = 0;
+    for (size_t i = 0; i < 128; i++)
+        sum += value_of(&a[0], ((size_t)at[0] + i / 64 * 128) * 64 + i % 64) *
+               value_of(&a[1], (size_t)at[1] * 64 + i % 64);
+    return sum;
+}
+
+static void test_proxies(void **state) {
+    (void)state;
+    mt_tile *example = open_examples(), *tail, *own;
+    OK(mt_tile_parse(&tail, "tails.tile", tails, sizeof tails - 1, NULL, &error_));
+    OK(mt_tile_parse(&own, "resident.tile", resident, sizeof resident - 1, NULL, &error_));
+    array good[] = {{.name = "x", .type = "bf16", .role = MT_INPUT, .rank = 2, .extent = {256, 64}},
+                    {.name = "w", .type = "bf16", .role = MT_INPUT, .rank = 2, .extent = {64, 64}},
+                    {.name = "y", .type = "f32", .role = MT_OUTPUT, .rank = 2, .extent = {128, 64}}};
+    check(own, &(node){"resident", {"x=x", "w=w", "y=y"}}, 1, good, 3, both, 1e-5, 4);
+    if (getenv("LEVEL2_MACHINE")) skip();
+    const struct {
+        bug bug;
+        const mt_tile *file;
+        node nodes[2];
+        int64_t m, n, k;
+        const char *machine, *says[3];
+    } cases[] = {
+        {.bug = {"void mt_fence_shared(void)", "mt_calls->fence_proxy(SIM_SPACE_SHARED);", ""},
+         example,
+         {{"matmul2_wgmma", {"x=x", "w=w", "y=y"}}},
+         130,
+         40,
+         100,
+         "sim:1",
+         {"proxy", "a wgmma of consumer warp", "loader wrote in the ordinary way"}},
+        {.bug = {"mt_rows_begin", "mt_fence_shared();", ""},
+         tail,
+         {{"tails", {"x=x", "w=w", "y=f"}}},
+         75,
+         32,
+         104,
+         "sim:1",
+         {"proxy", "a copy writes page", "loader wrote in the ordinary way"}},
+        {.bug = {"mt_operands_ready", "mt_fence_copies();", ""},
+         example,
+         {{"matmul2_wgmma", {"x=x", "w=w", "y=t"}}, {"matmul2", {"x=t", "w=v", "y=f"}}},
+         130,
+         40,
+         40,
+         "sim:2",
+         {"proxy", "a copy reads t", "matmul2_wgmma"}},
+        {.bug = {"uint32_t mt_borrow(", "mt_mbarrier_publish();", ""},
+         example,
+         {{"matmul2", {"x=x", "w=w", "y=f"}}},
+         64,
+         64,
+         64,
+         "sim:1",
+         {"proxy", "is to arrive at", "loader made it an mbarrier"}},
+        {.bug = {"void mt_fence_shared(void)", "mt_calls->fence_proxy(SIM_SPACE_SHARED);", ""},
+         own,
+         {{"resident", {"x=x", "w=w", "y=f"}}},
+         128,
+         64,
+         64,
+         "sim:1,random=1",
+         {"proxy", "a wgmma of consumer warp", "in the ordinary way at resident.tile:"}},
+        {.bug = {"op0_resident_run", "mt_wgmma_wait<0>", "mt_wgmma_wait<1>"},
+         own,
+         {{"resident", {"x=x", "w=w", "y=f"}}},
+         128,
+         64,
+         64,
+         "sim:1,adversarial=starve-warp",
+         {"proxy", "may still read", "it was not waited for"}},
+        {.bug = {"op0_matmul2_wgmma_run", "mt_wgmma_wait<1>", "mt_wgmma_wait<2>"},
+         example,
+         {{"matmul2_wgmma", {"x=x", "w=w", "y=y"}}},
+         128,
+         128,
+         640,
+         "sim:1",
+         {"page", "is filled again", "a wgmma of consumer warp"}},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        const int64_t m = cases[i].m, n = cases[i].n, k = cases[i].k, rows = cases[i].file == own ? 256 : m;
+        const char *type = cases[i].file == tail ? "f16" : "bf16";
+        array arrays[] = {{.name = "x", .type = type, .role = MT_INPUT, .rank = 2, .extent = {rows, k}},
+                          {.name = "w", .type = type, .role = MT_INPUT, .rank = 2, .extent = {n, k}},
+                          {.name = "v", .type = "bf16", .role = MT_INPUT, .rank = 2, .extent = {n, n}},
+                          {.name = "t", .type = "bf16", .role = MT_TEMP, .rank = 2, .extent = {m, n}},
+                          {.name = "y", .type = "bf16", .role = MT_OUTPUT, .rank = 2, .extent = {m, n}},
+                          {.name = "f", .type = "f32", .role = MT_OUTPUT, .rank = 2, .extent = {m, n}}};
+        for (size_t a = 0; a < COUNT_OF(arrays); a++) make(&arrays[a]);
+        mt_error error = {0};
+        seeded = &cases[i].bug;
+        const mt_status status = run(cases[i].machine, cases[i].file, cases[i].nodes,
+                                     1 + (cases[i].nodes[1].program != NULL), arrays, COUNT_OF(arrays), &error);
+        seeded = NULL;
+        for (size_t w = 0; w < 3; w++)
+            if (status == MT_OK || !strstr(error.message, cases[i].says[w]))
+                fail_msg("%s: %s; expected %s", cases[i].bug.near, status ? error.message : "nothing found",
+                         cases[i].says[w]);
+        for (size_t a = 0; a < COUNT_OF(arrays); a++) free(arrays[a].data);
+    }
+    mt_tile_close(own);
+    mt_tile_close(tail);
+    mt_tile_close(example);
+}
+
 /* ---- what the scheduler knows ---- */
 
 static void test_summary(void **state) {
@@ -696,10 +881,12 @@ int main(void) {
     if (!temporary_make(folder)) return 1;
     setenv("MONOTILE_CACHE", folder, 1);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_refused), cmocka_unit_test(test_matmul),   cmocka_unit_test(test_attention),
-        cmocka_unit_test(test_chain),   cmocka_unit_test(test_atoms),    cmocka_unit_test(test_layouts_meet),
-        cmocka_unit_test(test_various), cmocka_unit_test(test_mistakes), cmocka_unit_test(test_summary),
+        cmocka_unit_test(test_refused), cmocka_unit_test(test_matmul),  cmocka_unit_test(test_attention),
+        cmocka_unit_test(test_chain),   cmocka_unit_test(test_atoms),   cmocka_unit_test(test_layouts_meet),
+        cmocka_unit_test(test_tails),   cmocka_unit_test(test_various), cmocka_unit_test(test_mistakes),
+        cmocka_unit_test(test_proxies), cmocka_unit_test(test_summary),
     };
+    if (getenv("LEVEL2_ONLY")) cmocka_set_test_filter(getenv("LEVEL2_ONLY"));
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
     temporary_remove(folder);
     return failed;

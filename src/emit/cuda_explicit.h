@@ -102,12 +102,15 @@ template <bool ALIGNED, int ROWS, int COLUMNS, int BYTES>
 MT_DEVICE uint32_t mt_rows_begin(char *to, int row, const mt_rows &r) {
     const int bytes = mt_rows_bytes<ALIGNED, BYTES>(r);
     uint32_t all = 0;
+    bool wrote = false;
     for (int i = 0; i < ROWS; i++) {
         const bool inside = mt_within(i, r.row);
+        wrote |= !inside || bytes < COLUMNS * BYTES;
         for (int at = inside ? bytes : 0; at < COLUMNS * BYTES; at++)
             to[i * row + at] = inside && mt_within(at / BYTES, r.column) ? r.from[i * r.stride + at] : 0;
         all += inside ? (uint32_t)bytes : 0;
     }
+    if (wrote) mt_fence_shared(); /* wgmma reads it, and a later copy overwrites it, through another proxy */
     return all;
 }
 template <bool ALIGNED, int BYTES> MT_DEVICE void mt_rows_copy(char *to, int row, const mt_rows &r, uint64_t *full) {

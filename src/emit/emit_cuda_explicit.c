@@ -586,7 +586,7 @@ static const char *begin_copy(cuda_emit *e, const role_statement *s) {
                column);
     cuda_close(e);
     cuda_close(e);
-    cuda_print(e, "mt_fence_shared(); // wgmma reads through another proxy");
+    cuda_print(e, "mt_fence_shared(); // wgmma reads it, and a later copy overwrites it, through another proxy");
     return "0";
 }
 

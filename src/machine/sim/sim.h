@@ -6,7 +6,8 @@
  * the host (sim_fiber.c); who runs next, and when a copy lands, is up to a schedule (sim_run.c). What threads can see
  * of each other goes through the simulator:
  *   sim_sync.c    mbarriers with their counts, phases and bytes, named barriers, bulk copies, warps' meetings, atomics
- *   sim_shadow.c  every access of memory: is it inside, and is it ordered with the others of the same bytes?
+ *   sim_shadow.c  every access of memory: is it inside, and is it ordered with the others of the same bytes, also
+ *                 where one goes through another proxy?
  *   sim_clock.c   vector clocks, which say what is ordered
  *   sim_report.c  what to say about it
  * A run is a function of the program, its data, the schedule and its seed, so that every finding can be seen again. */
@@ -21,14 +22,18 @@
 
 #include "machine/sim/sim_abi.h"
 
+enum { SIM_ASYNC = 4 }; /* of an access's kind: through the async proxy */
 enum {
     SIM_WARPS = CUDA_THREADS / 32,
-    SIM_COPIES = 32,            /* copies of an SM that are told apart */
-    SIM_WGMMA = 64,             /* of a warp, under way */
-    SIM_ACTORS = SIM_WARPS + 1, /* of an SM: its warps, and its copy engine, whose "lanes" are copies */
-    SIM_NAMED = 16,             /* named barriers */
-    SIM_SHARED = 227 << 10,     /* bytes of an SM's shared memory that a CTA can have */
-    SIM_MOST = 64,              /* virtual SMs */
+    SIM_COPIES = 32,        /* copies of an SM that are told apart */
+    SIM_WGMMA = 64,         /* of a warp, under way */
+    SIM_ENGINE = SIM_WARPS, /* actors of an SM are its warps, its copy engine, whose "lanes" are copies, */
+    SIM_TENSOR,             /* and what multiplies for wgmma, whose "lanes" are the warps that asked for it */
+    SIM_ACTORS,
+    SIM_GROUPS = 1024,      /* of wgmmas, that a warp can be behind another */
+    SIM_NAMED = 16,         /* named barriers */
+    SIM_SHARED = 227 << 10, /* bytes of an SM's shared memory that a CTA can have */
+    SIM_MOST = 64,          /* virtual SMs */
     SIM_STACK = 64 << 10,
     SIM_READS = 64,
     SIM_FINDINGS = 32, /* kept in a run */
@@ -38,10 +43,13 @@ enum {
 /* ---- vector clocks ----
  * An actor is a warp (of 32 lanes) or a copy engine; a thread is an actor's lane. Time is one counter for all: a thread
  * takes a new tick when it has made something known to others. What thread t did at tick k is known to whom has a clock
- * with time[t] >= k. Clocks are shared and never changed once made. */
+ * with time[t] >= k. Clocks are shared and never changed once made.
+ * A clock also has what of this is known to the async proxy (copies, wgmma), in shared and in global memory: what was
+ * known at a proxy fence on the way here. PTX: "linked by a proxy fence along the base causality path". */
 typedef struct sim_clock {
     uint32_t users;
-    uint32_t *least; /* of each actor's lanes */
+    struct sim_clock *proxy[SIM_SPACES]; /* these have none themselves; NULL: nothing */
+    uint32_t *least;                     /* of each actor's lanes */
     uint32_t time[];
 } sim_clock;
 
@@ -86,6 +94,7 @@ typedef struct sim_wgmma { /* a warp's part of one, under way */
     uint64_t left, right; /* the matrices */
     uint32_t columns, group;
     bool f16;
+    sim_clock *clock; /* what is known to whom waits for it */
 } sim_wgmma;
 
 typedef struct sim_range { /* what an instruction may touch of a tensor */
@@ -125,8 +134,9 @@ typedef struct sim_mbarrier {
     sim_clock *arrived, *known; /* of this phase's arrivals; of all completed phases */
     uint32_t waited;            /* phases that somebody waited for who does not arrive himself */
     bool takes_bytes;
-    int starter;      /* an actor */
-    bool starts_free; /* its first waiter waited for the phase before the first */
+    int starter;                            /* an actor */
+    uint32_t maker_actor, maker_lane, made; /* who made it, at which tick */
+    bool starts_free;                       /* its first waiter waited for the phase before the first */
     struct {
         uint32_t waited; /* phases it has waited for, that before the first included; 0: it has not waited yet */
         bool arrives;
@@ -171,6 +181,7 @@ typedef struct sim_cta {
     sim_named named[SIM_NAMED];
     sim_copy copies[SIM_COPIES]; /* under way: the first copy_count, in the order of their issue */
     int copy_count, copy_next;
+    uint32_t group_tick[SIM_GROUPS], group_count; /* of wgmmas: a group has one tick, whichever warp's it is */
 } sim_cta;
 
 /* ---- memory ---- */
@@ -180,7 +191,7 @@ typedef struct sim_record {
     uint32_t tick, lanes; /* lanes 0: nobody */
     uint32_t instruction;
     uint16_t line, actors;
-    uint8_t sm, bytes, kind; /* SIM_WRITE, SIM_RELAXED */
+    uint8_t sm, bytes, kind; /* SIM_WRITE, SIM_RELAXED, SIM_ASYNC */
 } sim_record;
 
 typedef struct sim_cell {
@@ -227,6 +238,7 @@ typedef enum sim_fault {
     SIM_PAGE,     /* a page that is not full, or that is filled again */
     SIM_BYTES,    /* they do not add up */
     SIM_RACE,     /* accesses that nothing orders */
+    SIM_PROXY,    /* one is the async proxy's, and no proxy fence makes the other known there; or wgmma still reads */
     SIM_OUTSIDE,  /* an access outside of the memory that it may touch */
     SIM_LOST,     /* arrivals that nobody waits for */
     SIM_DIVERGED, /* lanes of a warp that should meet do not */
@@ -381,6 +393,10 @@ sim_clock *sim_clock_keep(sim_clock *c); /* NULL is allowed, also below */
 void sim_clock_drop(sim_clock *c);
 /* *c becomes what c or other know. */
 void sim_clock_join(sim_run *r, sim_clock **c, sim_clock *other);
+/* What the lane knows, and what it has done itself, is known to the async proxy; it takes a new tick. */
+void sim_clock_fence(sim_run *r, sim_warp *w, uint32_t lane, uint32_t space);
+/* The same without what the async proxy knows: another SM's has to be told there. */
+sim_clock *sim_clock_bare(const sim_run *r, const sim_clock *c);
 /* What the lane knows, itself included; it takes a new tick. The caller's to drop. */
 sim_clock *sim_clock_release(sim_run *r, sim_warp *w, uint32_t lane);
 /* All these lanes (masks by warp of a CTA) get to know what any of them knows, and take a new tick. */
@@ -394,6 +410,8 @@ void sim_clock_forget(sim_run *r); /* the cache */
 void sim_access(const void *p, uint32_t bytes, uint32_t kind); /* the running lane's */
 /* The copy engine's: reads `from`, or the map's piece; writes `to`. */
 void sim_access_copy(sim_run *r, sim_cta *cta, const sim_copy *copy, uint32_t tick);
+/* A warp's wgmma reads shared memory, at a tick, with what `clock` knows. */
+void sim_access_wgmma(sim_run *r, sim_warp *w, const sim_clock *clock, const void *p, uint32_t bytes, uint32_t tick);
 /* A row of a map's piece, by its number: where it lies; NULL: out of range. *inside: its elements that are in range,
  * from the first one on. */
 const char *sim_map_row(const sim_map *m, const int32_t at[3], uint32_t row, uint32_t *inside);

@@ -4,6 +4,7 @@
 #define SIM_ABI_H
 
 enum { SIM_READ, SIM_WRITE = 1, SIM_RELAXED = 2 }; /* kinds of an access: bits; relaxed: volatile or atomic */
+enum { SIM_SPACE_SHARED, SIM_SPACE_GLOBAL, SIM_SPACES };
 enum { SIM_ADD, SIM_AND, SIM_OR, SIM_EXCHANGE, SIM_MAX, SIM_MIN, SIM_COMPARE_EXCHANGE };
 enum { SIM_SHUFFLE_XOR, SIM_SHUFFLE_INDEX, SIM_SHUFFLE_UP, SIM_SHUFFLE_DOWN, SIM_VOTE }; /* of a warp's lanes */
 
@@ -21,12 +22,12 @@ typedef struct sim_calls {
     void (*mbarrier_arrive)(uint64_t *b, uint32_t expected_bytes);
     uint32_t (*mbarrier_try)(uint64_t *b, uint32_t parity); /* waits a while */
     uint32_t (*mbarrier_test)(uint64_t *b, uint32_t parity);
-    void (*mbarrier_publish)(void);
     void (*bulk_load)(void *to, const void *from, uint32_t bytes, uint64_t *full);
     void (*map_load)(void *to, const void *map, int32_t x, int32_t y, int32_t z, uint64_t *full); /* of a cuda_map */
     uint32_t (*load)(const uint32_t *p, uint32_t acquire);
     uint32_t (*atomic)(uint32_t *p, uint32_t what, uint32_t value, uint32_t compare, uint32_t release);
     void (*fence)(void);
+    void (*fence_proxy)(uint32_t space); /* between the generic proxy and the async one */
     uint32_t (*barrier)(uint32_t id, uint32_t threads, uint32_t value); /* returns all values or-ed */
     void (*shuffle)(void *value, uint32_t bytes, uint32_t how, uint32_t by, uint32_t mask);
     void (*syncwarp)(uint32_t mask);

@@ -136,7 +136,7 @@ MT_CHIP void mt_mbarrier_init(uint64_t *b, uint32_t arrivals) { mt_calls->mbarri
 MT_CHIP void mt_mbarrier_invalidate(uint64_t *b) { (void)b; } /* the next init makes another of it */
 MT_CHIP void mt_mbarrier_arrive(uint64_t *b) { mt_calls->mbarrier_arrive(b, 0); }
 MT_CHIP void mt_mbarrier_expect(uint64_t *b, uint32_t bytes) { mt_calls->mbarrier_arrive(b, bytes); }
-MT_CHIP void mt_mbarrier_publish(void) { mt_calls->mbarrier_publish(); }
+MT_CHIP void mt_mbarrier_publish(void) { mt_calls->fence_proxy(SIM_SPACE_SHARED); }
 MT_CHIP bool mt_mbarrier_test(uint64_t *b, uint32_t parity) { return mt_calls->mbarrier_test(b, parity); }
 MT_CHIP bool mt_mbarrier_try(uint64_t *b, uint32_t parity) { return mt_calls->mbarrier_try(b, parity); }
 MT_CHIP void mt_bulk_load(void *to, const void *from, uint32_t bytes, uint64_t *full) {
@@ -152,8 +152,8 @@ MT_CHIP void mt_map_load_slices(void *to, const cuda_map *map, int x, int y, int
     mt_calls->map_load(to, map, x, y, z, full);
 }
 MT_CHIP void mt_fence_map(const cuda_map *map) { (void)map; }
-MT_CHIP void mt_fence_copies(void) {}
-MT_CHIP void mt_fence_shared(void) {}
+MT_CHIP void mt_fence_copies(void) { mt_calls->fence_proxy(SIM_SPACE_GLOBAL); }
+MT_CHIP void mt_fence_shared(void) { mt_calls->fence_proxy(SIM_SPACE_SHARED); }
 MT_CHIP void mt_prefetch(const void *p) { (void)p; }
 MT_CHIP uint32_t mt_load_acquire(const uint32_t *p) { return mt_calls->load(p, 1); }
 MT_CHIP uint32_t mt_load_relaxed(const uint32_t *p) { return mt_calls->load(p, 0); }

@@ -14,6 +14,7 @@ static sim_clock *allocate(const sim_run *r) {
         return NULL; /* not reached */
     }
     c->users = 1;
+    memset(c->proxy, 0, sizeof c->proxy);
     c->least = c->time + lanes_of(r);
     return c;
 }
@@ -27,11 +28,14 @@ static void find_least(const sim_run *r, sim_clock *c) {
     }
 }
 
-/* Knows all that happened so far. */
+/* Knows all that happened so far, and so does the async proxy: a launch has begun. */
 sim_clock *sim_clock_new(const sim_run *r) {
     sim_clock *c = allocate(r);
     for (size_t i = 0; i < lanes_of(r); i++) c->time[i] = r->ticks;
     find_least(r, c);
+    sim_clock *known = sim_clock_bare(r, c);
+    for (int s = 0; s < SIM_SPACES; s++) c->proxy[s] = sim_clock_keep(known);
+    sim_clock_drop(known);
     return c;
 }
 
@@ -41,12 +45,20 @@ sim_clock *sim_clock_keep(sim_clock *c) {
 }
 
 void sim_clock_drop(sim_clock *c) {
-    if (c && !--c->users) free(c);
+    if (!c || --c->users) return;
+    for (int s = 0; s < SIM_SPACES; s++) sim_clock_drop(c->proxy[s]); /* one deep */
+    free(c);
+}
+
+sim_clock *sim_clock_bare(const sim_run *r, const sim_clock *c) {
+    sim_clock *out = allocate(r);
+    memcpy(out->time, c->time, (lanes_of(r) + r->actors) * sizeof(uint32_t));
+    return out;
 }
 
 static sim_clock *copy(const sim_run *r, const sim_clock *c) {
-    sim_clock *out = allocate(r);
-    memcpy(out->time, c->time, (lanes_of(r) + r->actors) * sizeof(uint32_t));
+    sim_clock *out = sim_clock_bare(r, c);
+    for (int s = 0; s < SIM_SPACES; s++) out->proxy[s] = sim_clock_keep(c->proxy[s]);
     return out;
 }
 
@@ -63,8 +75,12 @@ sim_clock *sim_clock_with(const sim_run *r, const sim_clock *c, uint32_t actor, 
     return out;
 }
 
-static sim_clock *join(const sim_run *r, const sim_clock *a, const sim_clock *b) {
+static sim_clock *join(sim_run *r, const sim_clock *a, const sim_clock *b) {
     sim_clock *out = allocate(r);
+    for (int s = 0; s < SIM_SPACES; s++) {
+        out->proxy[s] = sim_clock_keep(a->proxy[s]);
+        sim_clock_join(r, &out->proxy[s], b->proxy[s]);
+    }
     const size_t n = lanes_of(r);
     for (size_t i = 0; i < n; i++) out->time[i] = a->time[i] > b->time[i] ? a->time[i] : b->time[i];
     find_least(r, out);
@@ -106,6 +122,17 @@ sim_clock *sim_clock_release(sim_run *r, sim_warp *w, uint32_t lane) {
     sim_clock *c = sim_clock_with(r, l->clock, actor_of(w), lane, l->tick);
     l->tick = ++r->ticks;
     return c;
+}
+
+void sim_clock_fence(sim_run *r, sim_warp *w, uint32_t lane, uint32_t space) {
+    sim_lane *l = &w->lane[lane];
+    sim_clock *all = sim_clock_bare(r, l->clock), *now = copy(r, l->clock);
+    set(all, actor_of(w), lane, l->tick);
+    l->tick = ++r->ticks;
+    sim_clock_drop(now->proxy[space]);
+    now->proxy[space] = all;
+    sim_clock_drop(l->clock);
+    l->clock = now;
 }
 
 void sim_clock_meet(sim_run *r, sim_cta *cta, const uint32_t *lanes, sim_clock *others) {

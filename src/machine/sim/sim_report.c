@@ -3,8 +3,8 @@
 
 #include <stdio.h>
 
-const char *const sim_fault_names[SIM_FAULTS] = {"deadlock", "early wait",    "page",     "bytes", "race",
-                                                 "outside",  "lost arrivals", "diverged", "misuse"};
+const char *const sim_fault_names[SIM_FAULTS] = {"deadlock", "early wait", "page",          "bytes",    "race",
+                                                 "proxy",    "outside",    "lost arrivals", "diverged", "misuse"};
 
 static const char *role_name(int warp) {
     return warp < CUDA_WARPS ? "consumer" : warp == CUDA_LOADER ? "loader" : "controller";
@@ -17,8 +17,10 @@ sim_words sim_who(const sim_run *r, uint32_t actor, uint32_t lanes) {
         lanes = 1u << r->lane_number;
     }
     const int warp = (int)(actor % SIM_ACTORS), sm = (int)(actor / SIM_ACTORS);
-    if (warp == SIM_WARPS)
+    if (warp == SIM_ENGINE)
         snprintf(out.text, sizeof out.text, "SM %d, a copy", sm);
+    else if (warp == SIM_TENSOR)
+        snprintf(out.text, sizeof out.text, "SM %d, a wgmma of consumer warp %d", sm, __builtin_ctz(lanes));
     else if (lanes == UINT32_MAX || warp == CUDA_LOADER)
         snprintf(out.text, sizeof out.text, warp < CUDA_WARPS ? "SM %d, %s warp %d" : "SM %d, %s", sm, role_name(warp),
                  warp);

@@ -6,6 +6,12 @@
  * ordered behind and that say no more than it does: whoever comes later and is ordered behind this access is ordered
  * behind those, too. So a cell has few records: mostly one, of the lanes of a warp, in a write's place and a read's.
  *
+ * Copies and wgmma go through the async proxy, where what is written in the ordinary way, through the generic one, is
+ * known only behind a proxy fence: on the way from the write to the access, and in the access's own CTA. The other way
+ * round none is needed: whoever has waited for a copy or a wgmma is behind it for both (PTX: completion is followed by
+ * an implicit proxy fence). An ordinary read that a copy's write overwrites has had its value when it is ordered
+ * before.
+ *
  * Memory of a run is the operands of the instruction, byte by byte as its views have them, besides tables that all may
  * read. Stacks are nobody's business but their lane's. Read-only memory has no shadow. */
 #include "machine/sim/sim.h"
@@ -18,7 +24,7 @@ typedef struct access {
     uint32_t actor; /* of the SM */
     uint32_t lane, tick, instruction;
     uint16_t line;
-    uint8_t kind;
+    uint8_t kind, space;
     const sim_clock *clock;
     const char *address; /* for messages */
     bool page;           /* a copy must have been here in this launch */
@@ -30,7 +36,7 @@ static const char *verb(uint8_t kind) { return kind & SIM_WRITE ? "writes" : "re
 
 static void report_race(sim_run *r, const access *a, const sim_record *other) {
     const uint32_t other_actor = (uint32_t)__builtin_ctz(other->actors);
-    const bool engine = a->actor == SIM_WARPS, other_engine = other_actor == SIM_WARPS;
+    const bool engine = a->actor == SIM_ENGINE, other_engine = other_actor == SIM_ENGINE;
     const uint32_t op = a->instruction < r->session->program->instructions_count
                             ? r->session->program->instructions[a->instruction].opcode
                             : 0xffffu;
@@ -56,10 +62,25 @@ static void report_race(sim_run *r, const access *a, const sim_record *other) {
             "%s %s %s, where nothing orders it behind the copy that fills it: it is not full, or was filled again "
             "(%s; the copy is for %s)",
             who.text, verb(a->kind), where.text, here.text, there.text);
+    else if (other_actor == SIM_TENSOR)
+        sim_report(r, SIM_PROXY, false, key, "%s writes %s at %s, which %s may still read (%s): it was not waited for",
+                   who.text, where.text, here.text, whom.text, there.text);
     else
         sim_report(r, SIM_RACE, false, key, "%s %s %s at %s, and nothing orders this with what %s %s at %s", who.text,
                    verb(a->kind), where.text, here.text, whom.text, other->kind & SIM_WRITE ? "wrote" : "read",
                    there.text);
+}
+
+static void report_proxy(sim_run *r, const access *a, const sim_record *other) {
+    const uint32_t by = (uint32_t)__builtin_ctz(other->actors);
+    const uint64_t key = (uint64_t)a->line << 32 ^ (uint64_t)other->line << 16 ^ (uint64_t)a->kind << 8 ^ a->actor;
+    sim_report(
+        r, SIM_PROXY, false, key,
+        "%s %s %s for %s, where %s wrote in the ordinary way at %s: no fence makes this known to the async proxy",
+        sim_who(r, (uint32_t)a->cta->number * SIM_ACTORS + a->actor, 1u << a->lane).text, verb(a->kind),
+        sim_address(r, a->cta, a->address).text, sim_place(r, a->instruction, a->line).text,
+        sim_who(r, other->sm * (uint32_t)SIM_ACTORS + by, other->lanes).text,
+        sim_place(r, other->instruction, other->line).text);
 }
 
 /* ---- cells ---- */
@@ -92,6 +113,16 @@ static bool is_ordered(const access *a, const sim_record *other) {
     return true;
 }
 
+/* Whether the ordinary write that the record tells of is known to the async proxy. */
+static bool is_fenced(const access *a, const sim_record *other) {
+    const sim_clock *known = a->clock->proxy[a->space];
+    for (uint32_t left = other->actors; left; left &= left - 1)
+        if (!known || !sim_clock_knows(known, other->sm * (uint32_t)SIM_ACTORS + (uint32_t)__builtin_ctz(left),
+                                       other->lanes, other->tick))
+            return false;
+    return true;
+}
+
 /* False: the record has nothing left to say. */
 static bool look(sim_run *r, const access *a, sim_record *other, uint8_t bytes, bool *reported) {
     if (!(other->bytes & bytes)) return true;
@@ -99,6 +130,11 @@ static bool look(sim_run *r, const access *a, sim_record *other, uint8_t bytes, 
     if (!ordered && ((a->kind | other->kind) & SIM_WRITE) && !(a->kind & other->kind & SIM_RELAXED) && !*reported) {
         *reported = true;
         report_race(r, a, other);
+    }
+    if (a->kind & SIM_ASYNC && (other->kind & (SIM_WRITE | SIM_ASYNC)) == SIM_WRITE && ordered && !*reported &&
+        !is_fenced(a, other)) {
+        *reported = true;
+        report_proxy(r, a, other);
     }
     const bool covered = !(other->bytes & ~bytes) && (a->kind & SIM_WRITE || !(other->kind & SIM_WRITE)) &&
                          (!(a->kind & SIM_RELAXED) || other->kind & SIM_RELAXED);
@@ -338,6 +374,7 @@ void sim_access(const void *p, uint32_t bytes, uint32_t kind) {
         report_outside(r, w, l, p, bytes, kind);
         return;
     }
+    a.space = SIM_SPACE_GLOBAL;
     if (m->cells) touch_all(r, &a, m->cells, (size_t)((const char *)p - m->data), bytes);
 }
 
@@ -352,6 +389,7 @@ static bool engine_reads(sim_run *r, access *a, const char *from, uint32_t bytes
         return false;
     }
     a->address = from;
+    a->space = SIM_SPACE_GLOBAL;
     if (m->cells) touch_all(r, a, m->cells, (size_t)(from - m->data), bytes);
     return true;
 }
@@ -371,12 +409,12 @@ const char *sim_map_row(const sim_map *m, const int32_t at[3], uint32_t row, uin
 void sim_access_copy(sim_run *r, sim_cta *cta, const sim_copy *c, uint32_t tick) {
     const sim_lane *l = r->lane;
     access a = {.cta = cta,
-                .actor = SIM_WARPS,
+                .actor = SIM_ENGINE,
                 .lane = (uint32_t)c->number,
                 .tick = tick,
                 .instruction = l->instruction,
                 .line = (uint16_t)l->line,
-                .kind = SIM_READ};
+                .kind = SIM_READ | SIM_ASYNC};
     sim_clock *clock = sim_clock_release(r, r->warp, r->lane_number);
     a.clock = clock;
     bool good = true;
@@ -387,11 +425,29 @@ void sim_access_copy(sim_run *r, sim_cta *cta, const sim_copy *c, uint32_t tick)
         if (from) good = engine_reads(r, &a, from, inside * c->map->element);
     }
     if (good) {
-        a.kind = SIM_WRITE;
+        a.kind = SIM_WRITE | SIM_ASYNC;
+        a.space = SIM_SPACE_SHARED;
         a.address = c->to;
         touch_all(r, &a, cta->cells, (size_t)(c->to - cta->shared), c->bytes);
     }
     sim_clock_drop(clock);
+}
+
+void sim_access_wgmma(sim_run *r, sim_warp *w, const sim_clock *clock, const void *p, uint32_t bytes, uint32_t tick) {
+    const size_t offset = (size_t)((const char *)p - w->cta->shared);
+    access a = {.cta = w->cta,
+                .actor = SIM_TENSOR,
+                .lane = (uint32_t)w->number,
+                .tick = tick,
+                .instruction = r->lane->instruction,
+                .line = (uint16_t)r->lane->line,
+                .kind = SIM_READ | SIM_ASYNC,
+                .clock = clock,
+                .address = p,
+                .page = offset - w->cta->rest < r->launch.pages * (size_t)CUDA_PAGE};
+    if (offset >= w->cta->shared_bytes || bytes > w->cta->shared_bytes - offset)
+        report_outside(r, w, r->lane, p, bytes, SIM_READ);
+    touch_all(r, &a, w->cta->cells, offset, bytes);
 }
 
 void sim_shadow_clear(sim_run *r) {

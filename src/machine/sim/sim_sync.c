@@ -4,7 +4,8 @@
  * Order: an mbarrier's phase makes known what its arrivals knew (release, acquire: the instructions' default), a copy
  * what was known when it was issued, and what it did; a named barrier and syncwarp all of all. Shuffles, votes and mma
  * order nothing. Relaxed operations on words order nothing by themselves: a fence before a relaxed write and an
- * acquiring load, or a fence behind a relaxed load, do. */
+ * acquiring load, or a fence behind a relaxed load, do. What a proxy fence makes known to copies and wgmma goes the
+ * same ways, but not to another SM. */
 #include "machine/sim/sim.h"
 
 #include <stdlib.h>
@@ -80,10 +81,13 @@ static void call_mbarrier_init(uint64_t *b, uint32_t arrivals) {
         sim_clock_drop(m->known);
         sim_clock_drop(m->arrived);
     }
-    *m = (sim_mbarrier){.address = b, .count = arrivals, .pending = arrivals};
+    *m = (sim_mbarrier){.address = b,
+                        .count = arrivals,
+                        .pending = arrivals,
+                        .maker_actor = (uint32_t)(cta->number * SIM_ACTORS + this_warp()->number),
+                        .maker_lane = sim_now->lane_number,
+                        .made = this_lane()->tick};
 }
-
-static void call_mbarrier_publish(void) {}
 
 /* The phase is complete when all arrivals and all expected bytes have come. */
 static void complete(sim_run *r, sim_cta *cta, sim_mbarrier *m) {
@@ -182,9 +186,17 @@ static uint32_t call_mbarrier_test(uint64_t *b, uint32_t parity) {
 static void begin_copy(sim_copy c) {
     sim_cta *cta = this_cta();
     while (cta->copy_count == SIM_COPIES) sim_land(sim_now, cta, 0, UINT32_MAX);
-    const uint32_t tick = ++sim_now->ticks, engine = (uint32_t)(cta->number * SIM_ACTORS + SIM_WARPS);
+    const uint32_t tick = ++sim_now->ticks, engine = (uint32_t)(cta->number * SIM_ACTORS + SIM_ENGINE);
     sim_copy *to = &cta->copies[cta->copy_count++];
-    c.phase = mbarrier(c.full)->phase;
+    const sim_mbarrier *m = mbarrier(c.full);
+    const sim_clock *async = this_lane()->clock->proxy[SIM_SPACE_SHARED];
+    if (!async || !sim_clock_knows(async, m->maker_actor, 1u << m->maker_lane, m->made))
+        sim_report(
+            sim_now, SIM_PROXY, false, (uintptr_t)m->address,
+            "a copy for %s is to arrive at %s: no fence makes known to the async proxy that %s made it an mbarrier",
+            sim_place(sim_now, this_lane()->instruction, this_lane()->line).text,
+            sim_address(sim_now, cta, m->address).text, sim_who(sim_now, m->maker_actor, 1u << m->maker_lane).text);
+    c.phase = m->phase;
     c.number = cta->copy_next;
     *to = c;
     cta->copy_next = (cta->copy_next + 1) % SIM_COPIES;
@@ -408,7 +420,8 @@ static void call_mma(float *d, const uint32_t *operands, uint32_t f16) {
 
 /* ---- wgmma ----
  * Each warp computes its own 16 of the 64 rows. A wgmma is done when a wait says so, and no sooner: its operands are
- * read, and its sums written, as late as they may be. */
+ * read, and its sums written, as late as they may be. Whether it may read them is looked at when it is issued; from
+ * then until it has been waited for nobody may write there. */
 
 static float half_value(uint16_t code, bool f16) {
     const uint32_t bits = (uint32_t)code << 16;
@@ -417,25 +430,63 @@ static float half_value(uint16_t code, bool f16) {
     return f16 ? sim_chip_calls.half[code] : value;
 }
 
-/* `count` elements of a row of 128 bytes, from byte `at` of the matrix on, as atoms are swizzled. */
+/* Where byte `at` of the matrix lies, as atoms are swizzled. */
+static uint32_t atom_place(uint64_t matrix, uint32_t at) {
+    const uint32_t offset = ((uint32_t)(matrix & 0x3fff) << 4) + at;
+    return offset ^ (offset / 128 % 8) << 4;
+}
+
+/* `count` elements of a row of 128 bytes, from byte `at` of the matrix on. */
 static void read_atom_row(const char *shared, uint64_t matrix, uint32_t at, uint32_t count, bool f16, float *out) {
-    const uint32_t begin = ((uint32_t)(matrix & 0x3fff) << 4) + at;
     for (uint32_t i = 0; i < count; i++) {
-        const uint32_t offset = begin + i * 2, place = offset ^ (offset / 128 % 8) << 4;
         uint16_t code;
-        if (i % 8 == 0) sim_access(shared + place, 16, SIM_READ);
-        memcpy(&code, shared + place, 2);
+        memcpy(&code, shared + atom_place(matrix, at + i * 2), 2);
         out[i] = half_value(code, f16);
     }
+}
+
+/* The row of the matrix at which this warp's row, or column, begins. */
+static uint32_t left_row(uint32_t row) {
+    const uint32_t at = (uint32_t)(this_warp()->number % 4) * 16 + row;
+    return at / 8 * 1024 + at % 8 * 128;
+}
+
+static void look_at_atoms(const sim_wgmma *g, uint64_t matrix, uint32_t at, uint32_t count, uint32_t tick) {
+    for (uint32_t i = 0; i < count; i += 8)
+        sim_access_wgmma(sim_now, this_warp(), g->clock, this_cta()->shared + atom_place(matrix, at + i * 2), 16, tick);
+}
+
+/* The group's tick. Warps have the same number of groups behind them, or nearly so: one that has none under way and
+ * is far behind the others takes their count. */
+static uint32_t group_tick(sim_warp *w) {
+    sim_cta *cta = w->cta;
+    if (!w->wgmma_count && w->wgmma_group + 32 < cta->group_count) w->wgmma_group = cta->group_count - 1;
+    while (cta->group_count <= w->wgmma_group) cta->group_tick[cta->group_count++ % SIM_GROUPS] = ++sim_now->ticks;
+    if (w->wgmma_group + SIM_GROUPS < cta->group_count)
+        sim_report(sim_now, SIM_MISUSE, true, 0, "%s is %u groups of wgmmas behind another warp",
+                   sim_who(sim_now, UINT32_MAX, 0).text, cta->group_count - w->wgmma_group);
+    return cta->group_tick[w->wgmma_group % SIM_GROUPS];
+}
+
+/* A wgmma has been issued: everything that it reads. */
+static void look_at_operands(sim_wgmma *g, uint32_t tick) {
+    sim_warp *w = this_warp();
+    const uint32_t engine = (uint32_t)(w->cta->number * SIM_ACTORS + SIM_TENSOR);
+    sim_clock *known = sim_clock_release(sim_now, w, sim_now->lane_number);
+    g->clock = sim_clock_with(sim_now, known, engine, (uint32_t)w->number, tick);
+    sim_clock_drop(known);
+    for (uint32_t row = 0; row < 16 && !g->registers; row++) look_at_atoms(g, g->left, left_row(row), 16, tick);
+    for (uint32_t n = 0; n < g->columns && !g->registers; n++)
+        look_at_atoms(g, g->right, n / 8 * 1024 + n % 8 * 128, 16, tick);
+    for (uint32_t k = 0; k < 16 && g->registers; k++)
+        look_at_atoms(g, g->right, k / 8 * 1024 + k % 8 * 128, g->columns, tick);
 }
 
 static void finish_wgmma(const sim_wgmma *g) {
     const char *shared = this_cta()->shared;
     float left[16][16], right[16][128]; /* [k][n] */
-    for (uint32_t row = 0; row < 16 && !g->registers; row++) {
-        const uint32_t at = (uint32_t)(this_warp()->number % 4) * 16 + row;
-        read_atom_row(shared, g->left, at / 8 * 1024 + at % 8 * 128, 16, g->f16, left[row]);
-    }
+    for (uint32_t row = 0; row < 16 && !g->registers; row++)
+        read_atom_row(shared, g->left, left_row(row), 16, g->f16, left[row]);
     for (int lane = 0; lane < 32 && g->registers; lane++)
         for (int i = 0; i < 4; i++)
             for (int half = 0; half < 2; half++)
@@ -471,13 +522,16 @@ static void call_wgmma(float *d, const uint32_t *a, uint64_t left, uint64_t righ
     if (a) memcpy(g->a[sim_now->lane_number], a, sizeof g->a[0]);
     if (!meet(SIM_MEET_WGMMA, columns << 2 | (a != NULL) << 1 | f16, (uint32_t)(left ^ right << 16), 0xffffffffu))
         return;
+    const uint32_t tick = group_tick(w);
     w->wgmma_count++;
+    g->clock = NULL;
     g->registers = a != NULL;
     g->left = left;
     g->right = right;
     g->columns = columns;
     g->f16 = f16;
     g->group = w->wgmma_group;
+    look_at_operands(g, tick);
     meet_end();
 }
 
@@ -493,7 +547,14 @@ static void call_wgmma_wait(uint32_t groups) {
     sim_warp *w = this_warp();
     if (!meet(SIM_MEET_WAIT, groups, 0, 0xffffffffu)) return;
     int done = 0;
-    while (done < w->wgmma_count && w->wgmma[done].group + groups < w->wgmma_group) finish_wgmma(&w->wgmma[done++]);
+    sim_clock *known = NULL;
+    for (; done < w->wgmma_count && w->wgmma[done].group + groups < w->wgmma_group; done++) {
+        finish_wgmma(&w->wgmma[done]);
+        sim_clock_join(sim_now, &known, w->wgmma[done].clock);
+        sim_clock_drop(w->wgmma[done].clock);
+    }
+    for (int lane = 0; lane < 32; lane++) sim_clock_join(sim_now, &w->lane[lane].clock, known);
+    sim_clock_drop(known);
     w->wgmma_count -= done;
     memmove(w->wgmma, w->wgmma + done, (size_t)w->wgmma_count * sizeof *w->wgmma);
     meet_end();
@@ -575,7 +636,13 @@ static void call_fence(void) {
     sim_clock_join(sim_now, &l->clock, l->seen);
     sim_clock *known = sim_clock_release(sim_now, this_warp(), sim_now->lane_number);
     sim_clock_drop(l->released);
-    l->released = known;
+    l->released = sim_clock_bare(sim_now, known);
+    sim_clock_drop(known);
+}
+
+static void call_fence_proxy(uint32_t space) {
+    chip();
+    sim_clock_fence(sim_now, this_warp(), sim_now->lane_number, space);
 }
 
 /* ---- the end ---- */
@@ -616,10 +683,15 @@ void sim_sync_free(sim_run *r) {
             sim_clock_drop(cta->mbarriers[i].known);
         }
         for (int i = 0; i < cta->copy_count; i++) sim_clock_drop(cta->copies[i].clock);
+        for (int w = 0; w < SIM_WARPS; w++) {
+            for (int i = 0; i < cta->warp[w].wgmma_count; i++) sim_clock_drop(cta->warp[w].wgmma[i].clock);
+            cta->warp[w].wgmma_count = 0;
+        }
         free(cta->mbarriers);
         cta->mbarriers = NULL;
         cta->mbarrier_count = 0;
         cta->copy_count = cta->copy_next = 0;
+        cta->group_count = 0;
         memset(cta->named, 0, sizeof cta->named);
     }
     for (uint32_t i = 0; i < r->word_capacity; i++) sim_clock_drop(r->words[i].clock);
@@ -641,12 +713,12 @@ sim_calls sim_chip_calls = {
     .mbarrier_arrive = call_mbarrier_arrive,
     .mbarrier_try = call_mbarrier_try,
     .mbarrier_test = call_mbarrier_test,
-    .mbarrier_publish = call_mbarrier_publish,
     .bulk_load = call_bulk_load,
     .map_load = call_map_load,
     .load = call_load,
     .atomic = call_atomic,
     .fence = call_fence,
+    .fence_proxy = call_fence_proxy,
     .barrier = call_barrier,
     .shuffle = call_shuffle,
     .syncwarp = call_syncwarp,
