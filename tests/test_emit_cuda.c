@@ -497,6 +497,7 @@ static void test_level2(void **state) {
         int count;
         bool wgmma;
     } programs[] = {{"matmul2", {{"N", 256, NULL}, {"K", 192, NULL}}, 2, false},
+                    {"silu_mul2", {{"N", 1000, NULL}}, 1, false},
                     {"matmul2_wgmma", {{"N", 256, NULL}, {"K", 192, NULL}}, 2, true},
                     {"attention2", {{"H", 4, NULL}, {"HK", 2, NULL}, {"D", 64, NULL}}, 3, false},
                     {"attention2_wgmma", {{"H", 4, NULL}, {"HK", 2, NULL}, {"D", 64, NULL}}, 3, true}};

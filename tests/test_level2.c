@@ -34,6 +34,7 @@
 #define SHARED                                                                                                         \
     "shared a[2]: bf16[128, 64] pages swizzle(128)\nshared b[2]: bf16[64, 64] pages swizzle(128)\n"                    \
     "barrier full[2] (loader)\nbarrier empty[2] (consumer)\n"
+#define STAGE "shared e: f32[8, 64]\n"
 #define LOADER                                                                                                         \
     "role loader { for k in 2 { wait(empty[k], -1); expect(full[k], 24576); copy(a[k], x[m*128 : +128, k*64 : +64], "  \
     "full[k]); copy(b[k], w[0 : +64, k*64 : +64], full[k]) } }\n"
@@ -115,7 +116,10 @@ static void test_refused(void **state) {
         {HEAD SHARED LOADER "role consumer { wait(@full, 0); wait(full[0], 0); arrive(empty[0]) }\n}",
          "there are 2 of full; say which, as in full[s]"},
         /* roles */
-        {HEAD "@role storer {}\n}", "the roles are loader and consumer"},
+        {HEAD "@role launcher {}\n}", "the roles are loader, consumer and storer"},
+        {"tile @t(x: in f32[M]) over (m in M) {\nrole consumer {}\nrole storer {}\n}",
+         "a storer stores stages; this one does not"},
+        {HEAD "role consumer {}\nrole storer (warps = @2) {}\n}", "the storer is one warp"},
         {HEAD "role consumer {}\n@role consumer {}\n}",
          "role consumer stands here for the second time; the first is on line 2"},
         {HEAD "role consumer (warps = @4) {}\n}", "the consumers are 8 warps, 2 warpgroups"},
@@ -126,6 +130,30 @@ static void test_refused(void **state) {
         {HEAD "role consumer { @wait(1) }\n}", "expected wait(barrier, phase)"},
         {HEAD "@sync()\nrole consumer {}\n}", "sync stands in a role"},
         {HEAD "role loader { @sync() }\nrole consumer {}\n}", "sync is what the consumer does, not the loader"},
+        {HEAD "role loader { @commit() }\nrole consumer {}\n}",
+         "commit is what the consumer or the storer does, not the loader"},
+        {HEAD "role storer { @y[0, 0] = 1.0 }\nrole consumer {}\n}",
+         "the storer stores stages, as in store(y[i : +n, :], c[s])"},
+        {HEAD "role storer { @v = f[0, 0] }\nrole consumer {}\n}",
+         "the storer computes with indices, extents, args and live values only, not with elements of tensors"},
+        {HEAD "role consumer { @store(1) }\n}", "store is what the storer does, not the consumer"},
+        {HEAD STAGE "role storer { store(@y, e) }\nrole consumer {}\n}",
+         "expected a slice of a tensor, as in store(y[i : +n, :], c[s])"},
+        {HEAD STAGE "role storer { store(f@[0 : +8, 0 : +64], e) }\nrole consumer {}\n}",
+         "f is an input and cannot be written"},
+        {HEAD STAGE "role storer { store(y[0 : +8, 0 : +64], @m) }\nrole consumer {}\n}",
+         "a store takes a stage of a shared tensor, as in store(y[i : +n, :], c[s])"},
+        {HEAD STAGE "role storer { store(y[0 : +8, 0 : +64], e@[0, :]) }\nrole consumer {}\n}",
+         "a store takes a whole stage"},
+        {HEAD "shared e: f32[8, 32] swizzle(128)\nrole storer { store(y[0 : +8, 0 : +32], @e) }\nrole consumer {}\n}",
+         "a store takes stages in rows; e is swizzled"},
+        {HEAD STAGE "role storer { store(y@[0 : +8, 0], e) }\nrole consumer {}\n}",
+         "a store fills a slice of one or two dimensions whose last item is a range"},
+        {HEAD STAGE "role storer { store(y[0 : +4, 0 : +64], @e) }\nrole consumer {}\n}",
+         "e is f32[8, 64], the slice is f32[4, 64]"},
+        {HEAD STAGE "barrier b (storer)\nrole storer { store(y[0 : +8, 0 : +64], e); arrive(b) }\n"
+                    "role consumer { wait(b, 0) }\n}",
+         ""},
         {HEAD "role loader { @v = f[0, 0] }\nrole consumer {}\n}",
          "the loader computes with indices, extents, args and live values only, not with elements of tensors"},
         {HEAD "role loader { @y[0, 0] = 1 }\nrole consumer {}\n}", "the loader stores nothing"},
@@ -134,8 +162,10 @@ static void test_refused(void **state) {
         {HEAD SHARED LOADER "role consumer { @a[0] = x[0 : +128, 0 : +64] }\n}",
          "a lies in pages, which the loader's copies fill; what consumers write is resident"},
         /* barriers */
-        {HEAD "barrier b (@storer)\nrole consumer {}\n}",
-         "expected the roles that arrive, each once: loader, consumer"},
+        {HEAD "barrier b (@launcher)\nrole consumer {}\n}",
+         "expected the roles that arrive, each once: loader, consumer, storer"},
+        {HEAD "@barrier b (consumer)\nrole consumer { arrive(b); wait(b, 0) }\n}",
+         "barriers are for two roles; there is only one. The consumers' threads meet at sync()"},
         {HEAD "@barrier b (loader)\nrole loader { arrive(b) }\nrole consumer {}\n}", "nobody waits for b"},
         {HEAD "@barrier b (loader, consumer)\nrole loader { arrive(b) }\nrole consumer { wait(b, 0) }\n}",
          "the consumer is to arrive at b, and never does"},
@@ -653,6 +683,93 @@ static void test_various(void **state) {
     mt_tile_close(file);
 }
 
+/* ---- storers ---- */
+
+static double silu_mul(const array *a, const int64_t *at) {
+    const size_t i = (size_t)(at[0] * a[0].extent[1] + at[1]);
+    const double v = value_of(&a[0], i);
+    return v / (1 + exp(-v)) * value_of(&a[1], i);
+}
+
+/* A copy that the consumers only watch, into one of several heads; a storer without a loader, of a tile of one
+ * dimension. */
+static const char storing[] =
+    "tile into[D = 40](x: in f32[M, D], h: arg i32, y: inout f32[M, H, D]) over (m in ceil(M / 32)) {\n"
+    " shared a[2]: f32[16, D] pages\n"
+    " barrier full[2] (loader)\n"
+    " role loader { for i in 2 { expect(full[i], 16*D*4); copy(a[i], x[m*32 + i*16 : +16, :], full[i]) } }\n"
+    " role storer { for i in 2 { wait(full[i], 0); store(y[m*32 + i*16 : +16, h, :], a[i]); commit() }; wait_group(1) "
+    "}\n"
+    " role consumer {}\n"
+    "}\n"
+    "tile twice(x: in bf16[M, 16], y: out bf16[M, 16]) over (m in ceil(M / 8)) {\n"
+    " shared c: bf16[8, 16]\n"
+    " barrier made (consumer)\n"
+    " role consumer { c = bf16(f32(x[m*8 : +8, :]) * 2.0); arrive(made) }\n"
+    " role storer { wait(made, 0); store(y[m*8 : +8, :], c) }\n"
+    "}\n"
+    "tile sums(x: in f32[64, N], y: out f32[N]) over (n in ceil(N / 64)) {\n"
+    " shared c: f32[64]\n"
+    " barrier made (consumer)\n"
+    " role consumer { c = reshape(sum(x[:, n*64 : +64], axis = 0), 64); arrive(made) }\n"
+    " role storer { wait(made, 0); store(y[n*64 : +64], c) }\n"
+    "}\n";
+
+static double into(const array *a, const int64_t *at) {
+    return at[1] == 1 ? value_of(&a[0], (size_t)(at[0] * 40 + at[2]))
+                      : value_of(&a[1], (size_t)((at[0] * 3 + at[1]) * 40 + at[2])); /* only the CPU's is like it */
+}
+static double column(const array *a, const int64_t *at) {
+    double sum = 0;
+    for (int64_t i = 0; i < 64; i++) sum += value_of(&a[0], (size_t)(i * a[0].extent[1] + at[0]));
+    return sum;
+}
+
+/* Of what a storer has stored. */
+static double stored_linear(const array *a, const int64_t *at) {
+    double sum = 0;
+    for (int64_t k = 0; k < a[0].extent[1]; k++) {
+        const double made = silu_mul(a, (int64_t[]){at[0], k});
+        const uint32_t bits = (uint32_t)bf16_of((float)made) << 16;
+        float stored;
+        memcpy(&stored, &bits, 4);
+        sum += stored * value_of(&a[2], (size_t)(at[1] * a[0].extent[1] + k));
+    }
+    return sum;
+}
+
+static void test_storer(void **state) {
+    (void)state;
+    mt_tile *file = open_examples(), *own;
+    array chained[] = {{.name = "g", .type = "bf16", .role = MT_INPUT, .rank = 2, .extent = {100, 264}},
+                       {.name = "u", .type = "bf16", .role = MT_INPUT, .rank = 2, .extent = {100, 264}},
+                       {.name = "w", .type = "bf16", .role = MT_INPUT, .rank = 2, .extent = {24, 264}},
+                       {.name = "t", .type = "bf16", .role = MT_TEMP, .rank = 2, .extent = {100, 264}},
+                       {.name = "y", .type = "f32", .role = MT_OUTPUT, .rank = 2, .extent = {100, 24}}};
+    const node nodes[] = {{"silu_mul2", {"g=g", "u=u", "y=t"}}, {"matmul2", {"x=t", "w=w", "y=y"}}};
+    check(file, nodes, 2, chained, 5, stored_linear, 1e-2, COUNT_OF(schedules));
+    static const int64_t sizes[][2] = {{33, 1000}, {7, 264}, {16, 301}, {1, 1}}; /* rows of 301 are not aligned */
+    for (size_t i = 0; i < COUNT_OF(sizes); i++) {
+        array arrays[] = {{.name = "g", .type = "bf16", .role = MT_INPUT, .rank = 2},
+                          {.name = "u", .type = "bf16", .role = MT_INPUT, .rank = 2},
+                          {.name = "y", .type = "bf16", .role = MT_OUTPUT, .rank = 2}};
+        for (int k = 0; k < 3; k++) memcpy(arrays[k].extent, sizes[i], sizeof sizes[i]);
+        check(file, &(node){"silu_mul2", {"g=g", "u=u", "y=y"}}, 1, arrays, 3, silu_mul, 4e-3,
+              i == 0 ? COUNT_OF(schedules) : 3);
+    }
+    mt_tile_close(file);
+    OK(mt_tile_parse(&own, "storing.tile", storing, sizeof storing - 1, NULL, &error_));
+    array heads[] = {{.name = "x", .type = "f32", .role = MT_INPUT, .rank = 2, .extent = {45, 40}},
+                     {.name = "y", .type = "f32", .role = MT_STATE, .rank = 3, .extent = {45, 3, 40}}};
+    check(own, &(node){"into", {"x=x", "h=1", "y=y"}}, 1, heads, 2, into, 0, COUNT_OF(schedules));
+    for (int64_t n = 63; n <= 200; n += 137) {
+        array vector[] = {{.name = "x", .type = "f32", .role = MT_INPUT, .rank = 2, .extent = {64, n}},
+                          {.name = "y", .type = "f32", .role = MT_OUTPUT, .rank = 1, .extent = {n}}};
+        check(own, &(node){"sums", {"x=x", "y=y"}}, 1, vector, 2, column, 1e-5, COUNT_OF(schedules));
+    }
+    mt_tile_close(own);
+}
+
 /* ---- mistakes that show when roles run ---- */
 
 /* examples/level2.tile's first program with a piece of its text replaced. */
@@ -749,7 +866,8 @@ static double both(const array *a, const int64_t *at) {
 
 static void test_proxies(void **state) {
     (void)state;
-    mt_tile *example = open_examples(), *tail, *own;
+    mt_tile *example = open_examples(), *tail, *own, *stores;
+    OK(mt_tile_parse(&stores, "storing.tile", storing, sizeof storing - 1, NULL, &error_));
     OK(mt_tile_parse(&tail, "tails.tile", tails, sizeof tails - 1, NULL, &error_));
     OK(mt_tile_parse(&own, "resident.tile", resident, sizeof resident - 1, NULL, &error_));
     array good[] = {{.name = "x", .type = "bf16", .role = MT_INPUT, .rank = 2, .extent = {256, 64}},
@@ -788,14 +906,14 @@ static void test_proxies(void **state) {
          40,
          "sim:2",
          {"proxy", "a copy reads t", "matmul2_wgmma"}},
-        {.bug = {"uint32_t mt_borrow(", "mt_mbarrier_publish();", ""},
+        {.bug = {"void mt_op_make(", "mt_mbarrier_publish();", ""},
          example,
          {{"matmul2", {"x=x", "w=w", "y=f"}}},
          64,
          64,
          64,
          "sim:1",
-         {"proxy", "is to arrive at", "loader made it an mbarrier"}},
+         {"proxy", "is to arrive at", "made it an mbarrier"}},
         {.bug = {"void mt_fence_shared(void)", "mt_calls->fence_proxy(SIM_SPACE_SHARED);", ""},
          own,
          {{"resident", {"x=x", "w=w", "y=f"}}},
@@ -820,6 +938,38 @@ static void test_proxies(void **state) {
          640,
          "sim:1",
          {"page", "is filled again", "a wgmma of consumer warp"}},
+        {.bug = {"op0_silu_mul2_run", "mt_fence_shared();", ""},
+         example,
+         {{"silu_mul2", {"g=x", "u=w", "y=y"}}},
+         520,
+         520,
+         520,
+         "sim:1",
+         {"proxy", "a bulk store reads", "in the ordinary way"}},
+        {.bug = {"op0_silu_mul2_store", "mt_bulk_read<1>", "mt_bulk_read<2>"},
+         example,
+         {{"silu_mul2", {"g=x", "u=w", "y=y"}}},
+         520,
+         520,
+         520,
+         "sim:1",
+         {"proxy", "a bulk store may still read", "it was not waited for"}},
+        {.bug = {"void mt_stored(", "mt_bulk_wait();", ""},
+         example,
+         {{"silu_mul2", {"g=x", "u=w", "y=y"}}},
+         16,
+         16,
+         16,
+         "sim:1",
+         {"bytes", "ends with 1", "bulk stores under way"}},
+        {.bug = {"void mt_rows_store(", "mt_fence_copies();", ""},
+         stores,
+         {{"*add", {"a=x", "b=w", "y=y"}}, {"twice", {"x=x", "y=y"}}},
+         16,
+         16,
+         16,
+         "sim:2",
+         {"proxy", "a bulk store writes y", "in the ordinary way"}},
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         const int64_t m = cases[i].m, n = cases[i].n, k = cases[i].k, rows = cases[i].file == own ? 256 : m;
@@ -843,6 +993,7 @@ static void test_proxies(void **state) {
         for (size_t a = 0; a < COUNT_OF(arrays); a++) free(arrays[a].data);
     }
     mt_tile_close(own);
+    mt_tile_close(stores);
     mt_tile_close(tail);
     mt_tile_close(example);
 }
@@ -881,10 +1032,10 @@ int main(void) {
     if (!temporary_make(folder)) return 1;
     setenv("MONOTILE_CACHE", folder, 1);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_refused), cmocka_unit_test(test_matmul),  cmocka_unit_test(test_attention),
-        cmocka_unit_test(test_chain),   cmocka_unit_test(test_atoms),   cmocka_unit_test(test_layouts_meet),
-        cmocka_unit_test(test_tails),   cmocka_unit_test(test_various), cmocka_unit_test(test_mistakes),
-        cmocka_unit_test(test_proxies), cmocka_unit_test(test_summary),
+        cmocka_unit_test(test_refused),  cmocka_unit_test(test_matmul),  cmocka_unit_test(test_attention),
+        cmocka_unit_test(test_chain),    cmocka_unit_test(test_atoms),   cmocka_unit_test(test_layouts_meet),
+        cmocka_unit_test(test_tails),    cmocka_unit_test(test_various), cmocka_unit_test(test_storer),
+        cmocka_unit_test(test_mistakes), cmocka_unit_test(test_proxies), cmocka_unit_test(test_summary),
     };
     if (getenv("LEVEL2_ONLY")) cmocka_set_test_filter(getenv("LEVEL2_ONLY"));
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);

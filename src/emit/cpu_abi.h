@@ -34,6 +34,6 @@ typedef struct cpu_entry {
 
 /* An op of level 2 whose roles all wait writes where into `const char *mt_cpu_stuck[CPU_ROLES]`, which its object
  * exports, and returns. */
-enum { CPU_ROLES = 2 };
+enum { CPU_ROLES = 3 };
 
 #endif

@@ -139,6 +139,20 @@ MT_DEVICE void mt_map_load_slices(void *to, const cuda_map *map, int x, int y, i
                  "l"(map), "r"(x), "r"(y), "r"(z), "r"(mt_shared(full))
                  : "memory");
 }
+/* A bulk copy out of shared memory; sizes and addresses are multiples of 16. What this thread has issued becomes a
+ * group; until at most so many groups still read shared memory; until all groups are done, and this thread knows what
+ * they wrote. */
+MT_DEVICE void mt_bulk_store(void *to, const void *from, uint32_t bytes) {
+    asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(__cvta_generic_to_global(to)),
+                 "r"(mt_shared(from)), "r"(bytes)
+                 : "memory");
+}
+MT_DEVICE void mt_bulk_commit(void) { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+template <int GROUPS> MT_DEVICE void mt_bulk_read(void) {
+    asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(GROUPS) : "memory");
+}
+MT_DEVICE void mt_bulk_wait(void) { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
+
 /* The host has written the map: the copy engine must not use what it may have kept of it. */
 MT_DEVICE void mt_fence_map(const cuda_map *map) {
     asm volatile("fence.proxy.tensormap::generic.acquire.sys [%0], 128;" ::"l"(map) : "memory");

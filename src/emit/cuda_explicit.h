@@ -6,16 +6,20 @@
  * instruction's own barriers say what is in them. At the end the consumers release them as any other page, and the
  * loader may be ahead in the next instruction with the rest of the ring.
  *
- * Barriers lie in the instruction's slot. The loader makes them before it hands over the first page, so consumers who
- * have that page see them; those that the slot's last user left are taken down by then: a slot comes around when loader
- * and consumers are both done with it.
+ * Barriers lie in the instruction's slot. The controller makes them before it hands over the slot, so that all roles
+ * see them; those that the slot's last user left are taken down by then: a slot comes around when loader and consumers
+ * are both done with it.
+ *
+ * The storer is the controller's first lane: an instruction's storer begins when no other instruction can be decoded
+ * (mt_controller), and then waits as the controller does, with an eye on the clock. At the instruction's end the
+ * consumers wait until all is stored, on the last of its barriers.
  *
  * When the loader gives up it stays until its copies have landed, for they write into this CTA's memory. */
 #ifndef CUDA_EXPLICIT_H
 #define CUDA_EXPLICIT_H
 
 MT_DEVICE uint64_t *mt_barrier(const mt_context *mt, int64_t number) { return (uint64_t *)mt->slot->barrier + number; }
-/* Loader: the slot's barriers are taken down; then `count` from `first` on, for so many arrivals a phase. */
+/* Controller: the slot's barriers are taken down; then `count` from `first` on, for so many arrivals a phase. */
 MT_DEVICE void mt_barriers_clear(const mt_context *mt) {
     mt_slot *s = (mt_slot *)mt->slot;
     for (uint32_t i = 0; i < s->barriers; i++) mt_mbarrier_invalidate(&s->barrier[i]);
@@ -30,6 +34,10 @@ MT_DEVICE void mt_barriers_make(const mt_context *mt, int count, uint32_t arriva
 MT_DEVICE bool mt_phase_over(mt_context *mt, int64_t barrier, int64_t phase) {
     return !mt->stopped && mt_wait(mt, mt_barrier(mt, barrier), (uint32_t)(phase & 1), CUDA_PAGE_WAIT);
 }
+/* Storer: the same. */
+MT_DEVICE bool mt_phase_watched(mt_context *mt, int64_t barrier, int64_t phase) {
+    return mt_watch(mt, mt_barrier(mt, barrier), (uint32_t)(phase & 1));
+}
 /* Consumers: this warp arrives. */
 MT_DEVICE void mt_warp_arrives(const mt_context *mt, int64_t barrier) {
     __syncwarp();
@@ -39,7 +47,7 @@ MT_DEVICE void mt_warp_arrives(const mt_context *mt, int64_t barrier) {
 /* Loader: takes pages and hands them over. The first one's place in the ring. */
 MT_DEVICE uint32_t mt_borrow(mt_context *mt, int pages) {
     const uint32_t first = mt->page;
-    mt_mbarrier_publish();
+    ((mt_slot *)mt->slot)->first = first; /* the storer, behind a barrier at which the loader arrives */
     for (int i = 0; i < pages; i++) {
         if (!mt_page_acquire(mt)) break;
         mt_mbarrier_arrive(&mt->cta->page_full[mt->page]);
@@ -117,6 +125,26 @@ template <bool ALIGNED, int BYTES> MT_DEVICE void mt_rows_copy(char *to, int row
     const int bytes = mt_rows_bytes<ALIGNED, BYTES>(r);
     for (int i = r.row.low; i < r.row.high && bytes; i++)
         mt_bulk_load(to + i * row, r.from + i * r.stride, (uint32_t)bytes, full);
+}
+
+/* Storer: the slice is filled from a stage, as much as possible by the copy engine, row by row. */
+template <bool ALIGNED, int COLUMNS, int BYTES>
+MT_DEVICE void mt_rows_store(const char *from, int row, const mt_rows &r) {
+    const int bytes = mt_rows_bytes<ALIGNED, BYTES>(r);
+    mt_fence_copies(); /* what the instruction has waited for is overwritten through another proxy */
+    for (int i = r.row.low; i < r.row.high; i++) {
+        char *to = (char *)r.from + i * r.stride;
+        if (bytes) mt_bulk_store(to, from + i * row, (uint32_t)bytes);
+        for (int at = bytes; at < COLUMNS * BYTES; at++)
+            if (mt_within(at / BYTES, r.column)) to[at] = from[i * row + at];
+    }
+}
+/* Storer, at its end, and when it gives up: nothing reads this CTA's memory any more, and the consumers know what was
+ * stored. */
+MT_DEVICE void mt_stored(const mt_context *mt, int64_t barrier) {
+    mt_bulk_commit();
+    mt_bulk_wait();
+    mt_mbarrier_arrive(mt_barrier(mt, barrier)); /* consumers, at the instruction's end */
 }
 
 #endif

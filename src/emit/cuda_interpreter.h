@@ -1,7 +1,8 @@
 /* The persistent kernel, pasted behind the ops' code. One CTA a processor; its warps have roles (cuda_prelude.h says
- * who meets whom). The ops' code gives two functions that switch over the opcode: mt_op_load(c)  the loader's part: one
- * lane, pages in the order of their use mt_op_run(c)   the consumers' part and MT_OP_TENSORS, a table of each op's
- * operand count.
+ * who meets whom). The ops' code gives functions that switch over the opcode: mt_op_load(c), the loader's part: one
+ * lane, pages in the order of their use; mt_op_run(c), the consumers' part; for level 2 mt_op_make(c), its barriers,
+ * mt_op_stores(opcode), whether there is a storer, and mt_op_store(c), its part, which are the controller's. And
+ * MT_OP_TENSORS, a table of each op's operand count.
  *
  * A run ends for a CTA when its instructions are done. The next run's instructions may start on another CTA before
  * that, but none touches what this run still uses: before its first instruction of a run, a CTA waits until all have
@@ -107,8 +108,24 @@ MT_DEVICE void mt_decode(const mt_context *c, mt_slot *s, uint32_t number, uint3
     }
 }
 
+/* The storer of the instruction in that slot, if it has one: a bit for each of the slots whose storers have not run.
+ * Before the controller waits for a slot to be free it has run its storer: the instructions behind it are decoded by
+ * then, as far as there are slots, and none before it can wait for it. */
+MT_DEVICE void mt_run_storer(mt_context *c, uint32_t *storers, uint32_t at) {
+    if (!(*storers >> at & 1)) return;
+    *storers &= ~(1u << at);
+    c->slot = &c->cta->slot[at];
+    if (c->lane == 0) {
+        MT_AT_INSTRUCTION(c->slot->number);
+        mt_op_store(c);
+        MT_AT_INSTRUCTION(0xffffffffu);
+    }
+    c->slot = 0;
+    __syncwarp();
+}
+
 static __device__ void mt_controller(mt_context *c) {
-    uint32_t at = 0, parity = 1;
+    uint32_t at = 0, parity = 1, storers = 0;
     MT_TRACED(mt_trace_begin(c);)
     for (uint32_t run = 0; run < c->launch->runs; run++) {
         for (uint32_t i = 0;; i++) {
@@ -116,6 +133,7 @@ static __device__ void mt_controller(mt_context *c) {
             const bool more = mt_fetch(c, run, i, &number);
             mt_slot *s = &c->cta->slot[at];
             c->slot = 0;
+            mt_run_storer(c, &storers, at);
             if (!mt_watch(c, &c->cta->slot_empty[at], parity)) { /* loader and consumers: mt_done */
                 MT_TRACED(mt_trace_end(c, at, parity);)
                 return;
@@ -124,6 +142,11 @@ static __device__ void mt_controller(mt_context *c) {
             if (more) mt_decode(c, s, number, run);
             if (c->lane == 0) s->number = more ? number : MT_END_OF_RUN;
             __syncwarp();
+            if (more) {
+                c->slot = s;
+                if (c->lane == 0) mt_op_make(c);
+                if (mt_op_stores(s->instruction.opcode)) storers |= 1u << at;
+            }
             if (c->lane == 0) mt_mbarrier_arrive(&c->cta->slot_full[at]); /* loader and consumers: mt_next */
             if (++at == CUDA_SLOTS) at = 0, parity ^= 1;
             if (!more) break;
@@ -131,10 +154,14 @@ static __device__ void mt_controller(mt_context *c) {
         c->epoch++;
     }
 #ifdef MT_TRACE
+    for (uint32_t s = 0; s < CUDA_SLOTS; s++) mt_run_storer(c, &storers, (at + s) % CUDA_SLOTS);
     mt_trace_end(c, at, parity);
 #else
-    for (int s = 0; s < CUDA_SLOTS && mt_watch(c, &c->cta->slot_empty[at], parity); s++) /* keeps watch to the end */
+    for (int s = 0; s < CUDA_SLOTS; s++) { /* keeps watch to the end */
+        mt_run_storer(c, &storers, at);
+        if (!mt_watch(c, &c->cta->slot_empty[at], parity)) break;
         if (++at == CUDA_SLOTS) at = 0, parity ^= 1;
+    }
 #endif
 }
 

@@ -1,6 +1,7 @@
 /* The unit: the pasted files in their order, the ops' functions, and the switches over opcodes that the interpreter
  * calls. */
 #include "emit/emit_cuda_internal.h"
+#include "tile/explicit.h"
 
 #include "base/embed.h"
 #include "program/instruction.h"
@@ -41,6 +42,25 @@ static void print_switch(text *out, const char *role, role_op *const *lowered, c
             text_printf(out, "    case %zu: break; /* %s takes no pages */\n", i, lowered[i]->op.name);
     }
     text_string(out, "    default: mt_refuse(mt);\n    }\n}\n");
+}
+
+/* What the controller does for instructions of level 2. */
+static void print_controller(text *out, role_op *const *lowered, char (*names)[320], size_t count) {
+    text_string(out, "\nMT_DEVICE void mt_op_make(mt_context *mt) {\n    switch (mt->slot->instruction.opcode) {\n");
+    for (size_t i = 0; i < count; i++) {
+        const tile_level2 *x = lowered[i]->op.level2;
+        if (!x || !(x->barrier_count || lowered[i]->storer)) continue;
+        text_printf(out, "    case %zu: // %s\n", i, lowered[i]->op.name);
+        cuda_level2_make(out, lowered[i]);
+    }
+    text_string(out, "    }\n}\nMT_DEVICE bool mt_op_stores(uint32_t opcode) {\n    return false");
+    for (size_t i = 0; i < count; i++)
+        if (lowered[i]->storer) text_printf(out, " || opcode == %zu", i);
+    text_string(out,
+                ";\n}\nMT_DEVICE void mt_op_store(mt_context *mt) {\n    switch (mt->slot->instruction.opcode) {\n");
+    for (size_t i = 0; i < count; i++)
+        if (lowered[i]->storer) text_printf(out, "    case %zu: %s_store(mt); break;\n", i, names[i]);
+    text_string(out, "    }\n}\n");
 }
 
 static size_t count_lines(const text *t) {
@@ -106,6 +126,7 @@ mt_status emit_cuda(text *out, const emit_cuda_op *ops, size_t count, emit_cuda_
         if (unit.lines) text_printf(out, "#line %zu \"program.cu\"\n", count_lines(out) + 1);
         print_switch(out, "load", lowered, names, count, true);
         print_switch(out, "run", lowered, names, count, false);
+        print_controller(out, lowered, names, count);
         text_printf(out, "\nenum { MT_OPS = %zu };\nstatic __device__ const int MT_OP_TENSORS[] = {", count);
         for (size_t i = 0; i < count; i++) text_printf(out, "%d, ", ops[i].op->tensor_count);
         text_string(out, "0};\nstatic __device__ const uint8_t MT_OP_COLD[][CUDA_TENSORS] = {");

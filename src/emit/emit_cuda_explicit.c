@@ -118,7 +118,7 @@ cuda_value cuda_level2_register(cuda_nest *x, const tile_node *n) {
 }
 
 /* The byte of an element in a stage. */
-static const char *place_text(arena *m, const layout_shared *s, const char *const *coordinate) {
+const char *cuda_level2_place(arena *m, const layout_shared *s, const char *const *coordinate) {
     const char *sum = NULL;
     int64_t unit[TILE_RANK];
     for (int d = 0; d < s->shape.rank; d++) unit[d] = 1;
@@ -142,17 +142,17 @@ static const char *stage_place(cuda_nest *x, const layout_shared *s, const cuda_
         coordinate[d] = zero ? NULL : cuda_index_text(x, &at[d]);
         if (cuda_index_level(&at[d]) > *level) *level = cuda_index_level(&at[d]);
     }
-    return place_text(x->e->memory, s, coordinate);
+    return cuda_level2_place(x->e->memory, s, coordinate);
 }
 
-static const level2_shared *shared_of(const cuda_emit *e, int variable) {
+const level2_shared *cuda_level2_shared(const cuda_emit *e, int variable) {
     return &e->r->op.level2->shared[e->r->variables[variable].shared];
 }
 
 cuda_value cuda_level2_stage(cuda_nest *x, const tile_node *n, const cuda_index *at) {
     cuda_emit *e = x->e;
     arena *m = e->memory;
-    const layout_shared *s = &shared_of(e, n->index)->layout;
+    const layout_shared *s = &cuda_level2_shared(e, n->index)->layout;
     const char *name = e->names[n->index], *type = emit_c_type(n->type);
     const int last = s->shape.rank - 1;
     int level = LEVEL_STATEMENT;
@@ -265,10 +265,19 @@ void cuda_level2_reduce(cuda_emit *e, const role_statement *s) {
     }
 }
 
+/* The storer stores stages of that shared tensor. */
+static bool is_stored(const role_statement *s, int shared) {
+    for (; s; s = s->next)
+        if ((s->action && s->action->kind == LEVEL2_STORE && s->action->shared == shared) ||
+            is_stored(s->body, shared) || is_stored(s->otherwise, shared))
+            return true;
+    return false;
+}
+
 static void put(cuda_emit *e, const role_statement *s) {
     arena *m = e->memory;
     const int v = s->action->variable;
-    const level2_shared *to = shared_of(e, v);
+    const level2_shared *to = cuda_level2_shared(e, v);
     const char *name = e->names[v], *type = emit_c_type(to->type);
     cuda_nest x;
     cuda_rows rows;
@@ -301,7 +310,8 @@ static void put(cuda_emit *e, const role_statement *s) {
         cuda_print(e, "mt_put((%s *)(%s + %s), %s);", type, name, stage_place(&x, &to->layout, at, &level), values);
     }
     cuda_rows_close(e, spread, NULL);
-    if (to->layout.swizzle) cuda_print(e, "mt_fence_shared(); // wgmma reads through another proxy");
+    if (to->layout.swizzle || is_stored(e->r->storer, s->action->shared))
+        cuda_print(e, "mt_fence_shared(); // wgmma and bulk stores read through another proxy");
 }
 
 /* ---- products ---- */
@@ -332,10 +342,10 @@ static const char *block_text(arena *m, const layout *q, int dimension, const ch
 /* The coordinates of the row of 16 bytes that a lane gives to mt_matrices. */
 static void print_matrices(cuda_emit *e, const char *to, int variable, bool transposed, const char *row,
                            const char *column) {
-    const level2_shared *s = shared_of(e, variable);
+    const level2_shared *s = cuda_level2_shared(e, variable);
     const char *coordinate[] = {row, column};
     cuda_print(e, "mt_matrices%s(%s, %s + %s);", transposed ? "_transposed" : "", to, e->names[variable],
-               place_text(e->memory, &s->layout, coordinate));
+               cuda_level2_place(e->memory, &s->layout, coordinate));
 }
 
 static void mma(cuda_emit *e, const role_statement *s) {
@@ -456,13 +466,8 @@ static void wgmma(cuda_emit *e, const role_statement *s) {
 
 /* ---- barriers ---- */
 
-static int64_t barrier_base(const tile_level2 *x, int barrier) {
-    int64_t base = 0;
-    for (int i = 0; i < barrier; i++) base += x->barriers[i].count;
-    return base;
-}
-static const char *barrier_text(cuda_emit *e, const level2_action *a) {
-    const int64_t base = barrier_base(e->r->op.level2, a->barrier);
+const char *cuda_level2_barrier(cuda_emit *e, const level2_action *a) {
+    const int64_t base = explicit_barriers(e->r->op.level2, a->barrier);
     const char *index = cuda_scalar(e, a->index);
     return base ? arena_printf(e->memory, "%" PRId64 " + %s", base, index) : emit_bare(e->memory, index);
 }
@@ -475,192 +480,31 @@ static bool expects(const role_statement *s, int barrier) {
     return false;
 }
 
-/* What a loader does when it gives up. */
-static void print_leave(cuda_emit *e) {
+/* The number of the barrier at which the storer arrives when all is stored. */
+static int all_stored(const cuda_emit *e) {
+    return (int)explicit_barriers(e->r->op.level2, e->r->op.level2->barrier_count);
+}
+
+/* What a loader or a storer does when it gives up. */
+static void print_leave(cuda_emit *e, level2_role_kind role) {
     const tile_level2 *x = e->r->op.level2;
     for (int i = 0; i < x->barrier_count; i++)
-        if (expects(e->r->loader, i))
-            cuda_print(e, "    mt_landed(mt, mt_issued, %d, %d);", (int)barrier_base(x, i), (int)x->barriers[i].count);
+        if (role == LEVEL2_LOADER && expects(e->r->loader, i))
+            cuda_print(e, "    mt_landed(mt, mt_issued, %d, %d);", (int)explicit_barriers(x, i),
+                       (int)x->barriers[i].count);
+    if (role == LEVEL2_STORER) cuda_print(e, "    mt_stored(mt, %d);", all_stored(e));
     cuda_print(e, "    return;");
-}
-
-/* ---- copies ---- */
-
-typedef enum copy_way { COPY_ATOMS, COPY_MAPPED, COPY_ROWS, COPY_ELEMENTS } copy_way;
-
-static int ranges_of(const tile_access *access, int *dimension) {
-    int count = 0;
-    for (int d = 0; d < access->rank; d++)
-        if (access->item[d].kind == TILE_ITEM_RANGE && count < 2) dimension[count++] = d;
-    return count;
-}
-
-/* How the bytes of a copy come: in pieces by tensor map, where the stage is one that wgmma reads and the operand has a
- * map; row by row, where rows lie whole in the stage; else element by element. */
-static copy_way way_of(cuda_emit *e, const role_statement *s) {
-    const tile_access *access = s->value->access;
-    const tile_param *p = &e->r->op.params[access->param];
-    const level2_shared *to = shared_of(e, s->action->variable);
-    const bool pieces = explicit_in_pieces(access, to);
-    if (e->r->layout[p->ordinal] == ROLE_ATOMS) {
-        const bool whole = pieces && p->rank == 2 && role_divisor(e->r, access->item[0].start) % 8 == 0 &&
-                           role_divisor(e->r, access->item[1].start) % 64 == 0;
-        if (!whole)
-            cuda_unsupported(e, s->line,
-                             "a copy of a weight that is no whole pieces: 64 rows from a multiple of 8 and 64 columns "
-                             "from a multiple of 64, into a stage with swizzle(128)");
-        return COPY_ATOMS;
-    }
-    if (pieces && e->r->mapped[p->ordinal]) return COPY_MAPPED;
-    return to->layout.swizzle ? COPY_ELEMENTS : COPY_ROWS;
-}
-
-static int64_t bytes_of(const level2_shared *s) { return tile_shape_count(&s->shape) * s->layout.element; }
-
-/* The slice as an mt_rows; its name. */
-static const char *print_rows(cuda_emit *e, const role_statement *s, int64_t *rows, int64_t *columns) {
-    arena *m = e->memory;
-    const tile_access *access = s->value->access;
-    const int bytes = s->value->type->scalar.bits / 8;
-    int dimension[2];
-    const int count = ranges_of(access, dimension), last = access->rank - 1;
-    const char *tensor = cuda_tensor_name(e, access->param), *offset = NULL, *name = cuda_name(e, "slice"),
-               *inside = NULL, *part[2] = {NULL};
-    for (int d = 0; d < access->rank; d++) {
-        const char *start = emit_bare(m, cuda_scalar(e, access->item[d].start)),
-                   *extent = cuda_extent(e, access->param, d);
-        if (access->item[d].limit)
-            extent = arena_printf(m, "mt_min(%s, %s)", extent, emit_bare(m, cuda_scalar(e, access->item[d].limit)));
-        offset = plus(m, offset,
-                      d == last ? arena_printf(m, "(%s)", start)
-                                : arena_printf(m, "(%s) * %s->stride[%d]", start, tensor, d));
-        if (access->item[d].kind == TILE_ITEM_POINT) {
-            const char *here = arena_printf(m, "mt_in(%s, %s)", start, extent);
-            inside = inside ? arena_printf(m, "%s && %s", inside, here) : here;
-        } else {
-            const int which = count == 1 ? 1 : d == dimension[1];
-            part[which] = arena_printf(m, "mt_part_of(%s, %s, %" PRId64 ")", start, extent, access->item[d].size);
-        }
-    }
-    *rows = count == 2 ? access->item[dimension[0]].size : 1;
-    *columns = access->item[last].size;
-    cuda_print(e, "mt_rows %s = {(const char *)%s->data + (%s) * %d, %s%s * %d, %s, %s};", name, tensor, offset, bytes,
-               count == 2 ? tensor : "0", count == 2 ? arena_printf(m, "->stride[%d]", dimension[0]) : "", bytes,
-               count == 2 ? part[0] : "{0, 1}", part[1]);
-    if (inside) cuda_print(e, "if (!(%s)) %s.row.high = 0;", inside, name);
-    return name;
-}
-
-static bool is_aligned(const cuda_emit *e, const role_statement *s) {
-    const tile_access *access = s->value->access;
-    const int bytes = s->value->type->scalar.bits / 8;
-    return e->aligned && e->aligned[e->r->op.params[access->param].ordinal] &&
-           role_divisor(e->r, access->item[access->rank - 1].start) * bytes % 16 == 0;
-}
-
-/* The bytes from one row to the next. */
-static int64_t row_bytes(const layout_shared *s) { return s->shape.rank > 1 ? s->mode[1].stride : 0; }
-
-/* In front of an expect: what the loader writes itself; the bytes that copies bring. */
-static const char *begin_copy(cuda_emit *e, const role_statement *s) {
-    arena *m = e->memory;
-    const level2_shared *to = shared_of(e, s->action->variable);
-    const char *name = e->names[s->action->variable], *type = emit_c_type(to->type);
-    const int bytes = to->layout.element;
-    const copy_way way = way_of(e, s);
-    int64_t rows, columns;
-    if (way <= COPY_MAPPED) return arena_printf(m, "%" PRId64, bytes_of(to));
-    const char *slice = print_rows(e, s, &rows, &columns);
-    if (way == COPY_ROWS)
-        return arena_printf(m, "mt_rows_begin<%s, %" PRId64 ", %" PRId64 ", %d>(%s, %" PRId64 ", %s)",
-                            is_aligned(e, s) ? "true" : "false", rows, columns, bytes, name, row_bytes(&to->layout),
-                            slice);
-    const char *row = cuda_name(e, "row"),
-               *column = cuda_name(e, "column"), *const coordinate[2] = {to->shape.rank == 2 ? row : column, column};
-    CUDA_OPEN(e, "for (int %s = 0; %s < %" PRId64 "; %s++) {", row, row, rows, row);
-    CUDA_OPEN(e, "for (int %s = 0; %s < %" PRId64 "; %s++) {", column, column, columns, column);
-    cuda_print(e,
-               "*(%s *)(%s + %s) = mt_within(%s, %s.row) && mt_within(%s, %s.column) ? ((const %s *)(%s.from + %s * "
-               "%s.stride))[%s] : 0;",
-               type, name, place_text(m, &to->layout, coordinate), row, slice, column, slice, type, slice, row, slice,
-               column);
-    cuda_close(e);
-    cuda_close(e);
-    cuda_print(e, "mt_fence_shared(); // wgmma reads it, and a later copy overwrites it, through another proxy");
-    return "0";
-}
-
-static void expect(cuda_emit *e, const role_statement *s) {
-    arena *m = e->memory;
-    const char *bytes = NULL, *number = cuda_name(e, "barrier");
-    int left = s->action->copies;
-    /* The stages are named before anything is written to them. */
-    for (const role_statement *c = s->next; c && left; c = c->next) {
-        if (c->action->kind == LEVEL2_VIEW) cuda_level2_action(e, c);
-        left -= c->action->kind == LEVEL2_COPY && c->action->expect == s->action;
-    }
-    left = s->action->copies;
-    for (const role_statement *c = s->next; c && left; c = c->next)
-        if (c->action->kind == LEVEL2_COPY && c->action->expect == s->action) {
-            bytes = plus(m, bytes, begin_copy(e, c));
-            left--;
-        }
-    CUDA_OPEN(e, "{");
-    cuda_print(e, "const int %s = (int)(%s);", number, barrier_text(e, s->action));
-    cuda_print(e, "mt_mbarrier_expect(mt_barrier(mt, %s), %s);", number, bytes ? bytes : "0");
-    cuda_print(e, "mt_issued ^= 1u << %s;", number);
-    cuda_close(e);
-}
-
-static void copy(cuda_emit *e, const role_statement *s) {
-    arena *m = e->memory;
-    const level2_shared *to = shared_of(e, s->action->variable);
-    const tile_access *access = s->value->access;
-    const char *name = e->names[s->action->variable], *full = cuda_name(e, "full");
-    const copy_way way = way_of(e, s);
-    if (way == COPY_ELEMENTS) return;
-    int64_t rows, columns;
-    CUDA_OPEN(e, "{");
-    cuda_print(e, "uint64_t *const %s = mt_barrier(mt, %s);", full, barrier_text(e, s->action));
-    if (way == COPY_ROWS) {
-        const char *slice = print_rows(e, s, &rows, &columns);
-        cuda_print(e, "mt_rows_copy<%s, %d>(%s, %" PRId64 ", %s, %s);", is_aligned(e, s) ? "true" : "false",
-                   to->layout.element, name, row_bytes(&to->layout), slice, full);
-    } else {
-        const char *from = cuda_name(e, "map"), *row = cuda_name(e, "row"), *column = cuda_name(e, "column"),
-                   *slice = access->rank == 3 ? cuda_name(e, "slice") : NULL;
-        const tile_node *const start[] = {access->item[0].start, access->item[access->rank - 1].start};
-        cuda_print(e, "const cuda_map *const %s = mt_map(mt, %d);", from, e->r->op.params[access->param].ordinal);
-        cuda_print(e, "const int %s = (int)(%s), %s = (int)(%s);", row, emit_bare(m, cuda_scalar(e, start[0])), column,
-                   emit_bare(m, cuda_scalar(e, start[1])));
-        if (slice)
-            cuda_print(e, "const int %s = (int)(%s);", slice, emit_bare(m, cuda_scalar(e, access->item[1].start)));
-        for (int64_t c = 0; c < to->shape.extent[1]; c += 64)
-            for (int64_t r = 0; r < to->shape.extent[0]; r += 64) {
-                const int64_t at = c * to->shape.extent[0] * 2 + r * 128;
-                if (way == COPY_ATOMS)
-                    cuda_print(e,
-                               "mt_map_load_atoms(%s + %" PRId64 ", %s, (%s + %" PRId64 ") / 64, (%s + %" PRId64
-                               ") / 8, %s);",
-                               name, at, from, column, c, row, r, full);
-                else if (slice)
-                    cuda_print(e,
-                               "mt_map_load_slices(%s + %" PRId64 ", %s, %s + %" PRId64 ", %s, %s + %" PRId64 ", %s);",
-                               name, at, from, column, c, slice, row, r, full);
-                else
-                    cuda_print(e, "mt_map_load_rows(%s + %" PRId64 ", %s, %s + %" PRId64 ", %s + %" PRId64 ", %s);",
-                               name, at, from, column, c, row, r, full);
-            }
-    }
-    cuda_close(e);
 }
 
 /* ---- actions ---- */
 
 static void print_text(cuda_emit *e, const role_statement *s) {
     text t = {0};
-    const tile_statement action = {
-        .kind = TILE_ACTION, .value = (tile_node *)s->value, .action = (level2_action *)s->action};
+    const tile_statement action = {.kind = TILE_ACTION,
+                                   .value = (tile_node *)s->value,
+                                   .access = (tile_access *)s->access,
+                                   .shape = s->shape,
+                                   .action = (level2_action *)s->action};
     explicit_print_action(&t, &e->r->op, &action);
     if (t.data) cuda_print(e, "// %s", t.data[0] == '/' ? t.data + 3 : t.data);
     text_free(&t);
@@ -669,7 +513,7 @@ static void print_text(cuda_emit *e, const role_statement *s) {
 void cuda_level2_action(cuda_emit *e, const role_statement *s) {
     arena *m = e->memory;
     const level2_action *a = s->action;
-    const bool loader = a->role == LEVEL2_LOADER;
+    const level2_role_kind role = a->role;
     print_text(e, s);
     switch (a->kind) {
     case LEVEL2_VIEW: {
@@ -677,7 +521,8 @@ void cuda_level2_action(cuda_emit *e, const role_statement *s) {
         const char *index = cuda_scalar(e, a->index), *name = e->names[a->variable];
         const int64_t base = e->r->shared_offset[a->shared];
         if (t->pages)
-            cuda_print(e, "%s = mt_borrowed_page(mt, mt_first, %" PRId64 " + %s);", name, base, index);
+            cuda_print(e, "%s = mt_borrowed_page(mt, %s, %" PRId64 " + %s);", name,
+                       role == LEVEL2_STORER ? "mt->slot->first" : "mt_first", base, index);
         else
             cuda_print(e, "%s = mt->scratch + %" PRId64 " + %s * %" PRId64 ";", name, base, index,
                        (int64_t)align_up((uint64_t)layout_shared_bytes(&t->layout), 1024));
@@ -689,26 +534,28 @@ void cuda_level2_action(cuda_emit *e, const role_statement *s) {
         cuda_close(e);
         break;
     case LEVEL2_COPY:
-        copy(e, s);
+        cuda_level2_copy(e, s);
         break;
     case LEVEL2_WAIT:
-        if (!loader) {
-            cuda_print(e, "mt_phase_over(mt, %s, %s);", barrier_text(e, a), emit_bare(m, cuda_scalar(e, a->phase)));
+        if (role == LEVEL2_CONSUMER) {
+            cuda_print(e, "mt_phase_over(mt, %s, %s);", cuda_level2_barrier(e, a),
+                       emit_bare(m, cuda_scalar(e, a->phase)));
             break;
         }
-        CUDA_OPEN(e, "if (!mt_phase_over(mt, %s, %s)) {", barrier_text(e, a), emit_bare(m, cuda_scalar(e, a->phase)));
+        CUDA_OPEN(e, "if (!mt_phase_%s(mt, %s, %s)) {", role == LEVEL2_LOADER ? "over" : "watched",
+                  cuda_level2_barrier(e, a), emit_bare(m, cuda_scalar(e, a->phase)));
         e->indent--;
-        print_leave(e);
+        print_leave(e, role);
         cuda_print(e, "}");
         break;
     case LEVEL2_ARRIVE:
-        if (loader)
-            cuda_print(e, "mt_mbarrier_arrive(mt_barrier(mt, %s));", barrier_text(e, a));
+        if (role != LEVEL2_CONSUMER)
+            cuda_print(e, "mt_mbarrier_arrive(mt_barrier(mt, %s));", cuda_level2_barrier(e, a));
         else
-            cuda_print(e, "mt_warp_arrives(mt, %s);", barrier_text(e, a));
+            cuda_print(e, "mt_warp_arrives(mt, %s);", cuda_level2_barrier(e, a));
         break;
     case LEVEL2_EXPECT:
-        expect(e, s);
+        cuda_level2_expect(e, s);
         break;
     case LEVEL2_MMA:
         mma(e, s);
@@ -718,10 +565,17 @@ void cuda_level2_action(cuda_emit *e, const role_statement *s) {
         wgmma(e, s);
         cuda_close(e);
         break;
+    case LEVEL2_STORE:
+        cuda_level2_store(e, s);
+        break;
     case LEVEL2_COMMIT:
-        cuda_print(e, "mt_wgmma_commit();");
+        cuda_print(e, role == LEVEL2_STORER ? "mt_bulk_commit();" : "mt_wgmma_commit();");
         break;
     case LEVEL2_WAIT_GROUP:
+        if (role == LEVEL2_STORER) {
+            cuda_print(e, "mt_bulk_read<%d>();", (int)a->bytes);
+            break;
+        }
         cuda_print(e, "mt_wgmma_wait<%d>();", (int)a->bytes);
         for (int v = 0; v < e->r->op.variable_count && !a->bytes; v++)
             if (e->r->variables[v].place == ROLE_REGISTER && e->r->variables[v].wgmma)
@@ -735,7 +589,7 @@ void cuda_level2_action(cuda_emit *e, const role_statement *s) {
     }
 }
 
-/* ---- an op's two functions ---- */
+/* ---- an op's functions ---- */
 
 static bool names_stage(const role_statement *s, int variable) {
     for (; s; s = s->next)
@@ -745,14 +599,27 @@ static bool names_stage(const role_statement *s, int variable) {
     return false;
 }
 
-void cuda_level2_begin(cuda_emit *e, bool loader) {
-    const role_op *r = e->r;
+void cuda_level2_make(text *out, const role_op *r) {
     const tile_level2 *x = r->op.level2;
+    text_string(out, "        mt_barriers_clear(mt);\n");
+    for (int i = 0; i < x->barrier_count; i++) {
+        const bool *arrives = x->barriers[i].arrives;
+        text_printf(out, "        mt_barriers_make(mt, %d, %d); // %s\n", (int)x->barriers[i].count,
+                    arrives[LEVEL2_LOADER] + arrives[LEVEL2_STORER] + arrives[LEVEL2_CONSUMER] * x->warps,
+                    x->barriers[i].name);
+    }
+    if (r->storer) text_string(out, "        mt_barriers_make(mt, 1, 1); // all is stored\n");
+    text_string(out, "        mt_mbarrier_publish();\n        break;\n");
+}
+
+void cuda_level2_begin(cuda_emit *e, int role) {
+    const role_op *r = e->r;
+    const role_statement *const all[] = {r->loader, r->consumer, r->storer};
     for (int v = 0; v < r->op.variable_count; v++) {
         const tile_variable *t = &r->op.variables[v];
-        if (r->variables[v].place == ROLE_STAGE && names_stage(loader ? r->loader : r->consumer, v))
+        if (r->variables[v].place == ROLE_STAGE && names_stage(all[role], v))
             text_printf(e->head, "    char *%s; // a stage of %s\n", e->names[v], t->name);
-        if (r->variables[v].place != ROLE_REGISTER || loader) continue;
+        if (r->variables[v].place != ROLE_REGISTER || role != LEVEL2_CONSUMER) continue;
         const int64_t locals = layout_locals(r->variables[v].layout);
         if (is_packed(t->type))
             text_printf(e->head, "    uint32_t %s[%" PRId64 "] = {}; // %s\n", e->names[v], ceil_div(locals, 2),
@@ -760,23 +627,19 @@ void cuda_level2_begin(cuda_emit *e, bool loader) {
         else
             text_printf(e->head, "    %s %s[%" PRId64 "];\n", emit_c_type(t->type), e->names[v], locals);
     }
-    if (!loader) {
-        if (r->loader) cuda_print(e, "const uint32_t mt_first = mt_borrowed(mt, %d);", r->borrowed);
-        return;
-    }
-    cuda_print(e, "mt_barriers_clear(mt);");
-    for (int i = 0; i < x->barrier_count; i++)
-        cuda_print(e, "mt_barriers_make(mt, %d, %d); // %s", (int)x->barriers[i].count,
-                   x->barriers[i].arrives[LEVEL2_LOADER] + x->barriers[i].arrives[LEVEL2_CONSUMER] * x->warps,
-                   x->barriers[i].name);
+    if (role == LEVEL2_CONSUMER && r->loader)
+        cuda_print(e, "const uint32_t mt_first = mt_borrowed(mt, %d);", r->borrowed);
+    if (role != LEVEL2_LOADER) return;
     cuda_print(e, "const uint32_t mt_first = mt_borrow(mt, %d);", r->borrowed);
     cuda_print(e, "uint32_t mt_issued = 0;");
     cuda_print(e, "if (mt->stopped || !mt_operands_ready(mt)) return;");
 }
 
-void cuda_level2_end(cuda_emit *e, bool loader) {
-    if (!loader && e->r->loader) {
-        cuda_print(e, "(void)mt_first;");
-        cuda_print(e, "mt_give_back(mt, %d);", e->r->borrowed);
-    }
+void cuda_level2_end(cuda_emit *e, int role) {
+    if (role == LEVEL2_STORER) cuda_print(e, "mt_stored(mt, %d);", all_stored(e));
+    if (role != LEVEL2_CONSUMER) return;
+    if (e->r->storer) cuda_print(e, "mt_phase_over(mt, %d, 0); // all is stored", all_stored(e));
+    if (!e->r->loader) return;
+    cuda_print(e, "(void)mt_first;");
+    cuda_print(e, "mt_give_back(mt, %d);", e->r->borrowed);
 }

@@ -1,7 +1,9 @@
 /* What the parts of the CUDA emitter share.
  *
  *   emit_cuda.c            the unit: dispatch, tables, the pasted files
- *   emit_cuda_op.c         an op's two functions: statements, loops, names
+ *   emit_cuda_op.c         an op's functions, one a role: statements, loops, names
+ *   emit_cuda_explicit.c   ops of level 2
+ *   emit_cuda_copy.c       their copies and bulk stores
  *   emit_cuda_dot.c        products, and their pages
  *   emit_cuda_wide.c       products on wgmma, their pages, and walks over their sums
  *   emit_cuda_expression.c an element of a tile as an expression
@@ -158,8 +160,10 @@ void cuda_fragment_reduce(cuda_emit *e, const role_statement *s);
 void cuda_fragment_open(cuda_nest *x, const role_spread *s, const cuda_rows *rows, const char *condition);
 
 /* emit_cuda_explicit.c: ops of level 2 */
-void cuda_level2_begin(cuda_emit *e, bool loader);
-void cuda_level2_end(cuda_emit *e, bool loader);
+/* A case of the controller's switch: makes the barriers of an instruction. */
+void cuda_level2_make(text *out, const role_op *r);
+void cuda_level2_begin(cuda_emit *e, int role); /* a level2_role_kind */
+void cuda_level2_end(cuda_emit *e, int role);
 void cuda_level2_action(cuda_emit *e, const role_statement *s);
 void cuda_level2_each(cuda_emit *e, const role_statement *s);   /* into a REGISTER */
 void cuda_level2_reduce(cuda_emit *e, const role_statement *s); /* into a REGISTER */
@@ -170,6 +174,18 @@ cuda_value cuda_level2_stage(cuda_nest *x, const tile_node *n, const cuda_index 
 void cuda_level2_open(cuda_nest *x, const role_spread *s, const cuda_rows *rows, const char *condition);
 /* The walk is over that layout, if it is over one. */
 void cuda_level2_walk(cuda_nest *x, const role_spread *s);
+
+struct layout_shared; /* tile/layout.h */
+struct level2_action; /* tile/explicit.h */
+/* The byte of an element in a stage; NULL: the coordinate is 0. */
+const char *cuda_level2_place(arena *m, const struct layout_shared *s, const char *const *coordinate);
+const struct level2_shared *cuda_level2_shared(const cuda_emit *e, int variable); /* that the view is a stage of */
+const char *cuda_level2_barrier(cuda_emit *e, const struct level2_action *a);     /* its number in the instruction */
+
+/* emit_cuda_copy.c */
+void cuda_level2_expect(cuda_emit *e, const role_statement *s);
+void cuda_level2_copy(cuda_emit *e, const role_statement *s);
+void cuda_level2_store(cuda_emit *e, const role_statement *s);
 
 /* emit_cuda_format.c: the struct of a block format with its sizes and a decoder, added to the unit: of one element; or,
  * for products of a 16-bit type, of the pairs that cuda_dot.h takes. */

@@ -1,5 +1,7 @@
-/* An op's two functions: what its consumers and what its loader do, statement by statement as the lowering has them. */
+/* An op's functions: what its consumers, its loader and its storer do, statement by statement as the lowering has them.
+ */
 #include "emit/emit_cuda_internal.h"
+#include "tile/explicit.h"
 
 #include <ctype.h>
 #include <inttypes.h>
@@ -529,7 +531,7 @@ typedef struct one_function {
     const emit_cuda_op *op;
     const char *name;
     text *out, *head, *body;
-    bool loader;
+    level2_role_kind role;
 } one_function;
 
 static void print_function(void *context) {
@@ -553,11 +555,13 @@ static void print_function(void *context) {
     for (int i = 0; i < op->variable_count; i++) e.operators.variables[i].value = f->r->variables[i].value;
     reserve_names(&e);
     print_guards(&e);
-    if (!f->loader) print_buffers(&e);
-    if (op->level2) cuda_level2_begin(&e, f->loader);
-    if (f->loader && f->r->wide) cuda_wide_ready(&e);
-    print_block(&e, f->loader ? f->r->loader : f->r->consumer);
-    if (op->level2) cuda_level2_end(&e, f->loader);
+    const bool loader = f->role == LEVEL2_LOADER;
+    const role_statement *const body[] = {f->r->loader, f->r->consumer, f->r->storer};
+    if (f->role == LEVEL2_CONSUMER) print_buffers(&e);
+    if (op->level2) cuda_level2_begin(&e, f->role);
+    if (loader && f->r->wide) cuda_wide_ready(&e);
+    print_block(&e, body[f->role]);
+    if (op->level2) cuda_level2_end(&e, f->role);
     text_printf(f->out, "static __device__ __forceinline__ void %s(mt_context *mt) {\n", f->name);
     if (f->head->length) text_append(f->out, f->head->data, f->head->length);
     if (f->body->length) text_append(f->out, f->body->data, f->body->length);
@@ -574,12 +578,13 @@ void cuda_op_functions(cuda_unit_text *unit, const role_op *r, const emit_cuda_o
             text_printf(out, "%s%s = %" PRId64, i ? ", " : "", c->name, c->value);
     }
     text_string(out, "] */\n");
-    for (int role = 0; role < 2 && !unit->status; role++) {
-        if (role && !r->loader) break;
+    static const char *const names[] = {"load", "run", "store"};
+    for (int role = 0; role < LEVEL2_ROLES && !unit->status; role++) {
+        if ((role == LEVEL2_LOADER && !r->loader) || (role == LEVEL2_STORER && !r->storer)) continue;
         text head = {0}, body = {0};
         char full[400];
-        snprintf(full, sizeof full, "%.300s_%s", name, role ? "load" : "run");
-        one_function f = {unit, r, op, full, out, &head, &body, role};
+        snprintf(full, sizeof full, "%.300s_%s", name, names[role]);
+        one_function f = {unit, r, op, full, out, &head, &body, (level2_role_kind)role};
         if (!arena_protect(unit->memory, print_function, &f) || head.failed || body.failed || out->failed)
             unit->status = error_set(unit->error, MT_E_MEMORY, r->op.name, "Out of memory while writing CUDA C.");
         text_free(&head);

@@ -13,8 +13,6 @@
 
 #include <inttypes.h>
 
-static const char *const role_names[LEVEL2_ROLES] = {"loader", "consumer"};
-
 typedef struct coroutines {
     emit *e;
     map names;
@@ -37,7 +35,7 @@ static const char *unique(coroutines *k, const char *name) {
 static void note(coroutines *k, const tile_statement *s) {
     for (; s; s = s->next) {
         if (s->kind == TILE_FOR) k->e->loops[s->index] = s;
-        if (s->kind == TILE_STORE) k->e->stored[s->access->param] = true;
+        if (s->access) k->e->stored[s->access->param] = true;
         note(k, s->body);
         note(k, s->otherwise);
     }
@@ -121,6 +119,9 @@ static void print_action(coroutines *k, const tile_statement *s) {
     case LEVEL2_WGMMA: /* done at once: level 2 lets nobody read the sums before the group is waited for */
         emit_dot(e, &e->variables[a->variable].array, s->value, e->variables[a->variable].limit);
         break;
+    case LEVEL2_STORE:
+        emit_store(e, s);
+        break;
     case LEVEL2_ARRIVE:
     case LEVEL2_EXPECT:
         emit_print(e, "mt_barrier_arrive(&%s, %d);", barrier_text(k, a), arrivals_of(&x->barriers[a->barrier]));
@@ -138,7 +139,7 @@ static void print_action(coroutines *k, const tile_statement *s) {
 static void print_wait(coroutines *k, const tile_statement *s) {
     emit *e = k->e;
     const level2_action *a = s->action;
-    const char *role = role_names[k->role], *label = arena_printf(e->memory, "mt_%s_%d", role, ++k->labels);
+    const char *role = explicit_roles[k->role], *label = arena_printf(e->memory, "mt_%s_%d", role, ++k->labels);
     emit_print(e, "%s:", label);
     emit_print(e, "if (!mt_barrier_over(&%s, %s)) {", barrier_text(k, a),
                emit_bare(e->memory, emit_scalar(e, a->phase)));
@@ -234,10 +235,10 @@ void emit_level2(emit *e) {
         print_statement(&k, s); /* scalars that all roles share */
         e->scratch = k.persistent;
     }
-    for (int r = 0; r < LEVEL2_ROLES; r++) roles += op->level2->has[r];
     emit_print(e, "const char *mt_at[%d] = {0};", LEVEL2_ROLES);
-    emit_print(e, "void *mt_resume[%d] = {%s, %s};", LEVEL2_ROLES,
-               op->level2->has[LEVEL2_LOADER] ? "&&mt_loader" : "&&mt_next", "&&mt_consumer");
+    emit_print(e, "void *mt_resume[%d];", LEVEL2_ROLES);
+    for (int r = 0; r < LEVEL2_ROLES; roles += op->level2->has[r++])
+        emit_print(e, "mt_resume[%d] = &&mt_%s;", r, op->level2->has[r] ? explicit_roles[r] : "next");
     emit_print(e, "int mt_role = 0, mt_left = %d, mt_idle = 0;", roles);
     emit_print(e, "goto *mt_resume[0];");
     e->indent--;
@@ -246,7 +247,7 @@ void emit_level2(emit *e) {
     emit_print(e, "    mt_at[mt_role] = 0;");
     emit_print(e, "    mt_idle = 0;");
     emit_print(e, "    if (!--mt_left) return;");
-    emit_print(e, "mt_next: /* the other role's turn */");
+    emit_print(e, "mt_next: /* the next role's turn */");
     emit_print(e, "    if (mt_idle++ > %d) {", LEVEL2_ROLES);
     emit_print(e, "        for (int i = 0; i < %d; i++) mt_cpu_stuck[i] = mt_at[i];", LEVEL2_ROLES);
     emit_print(e, "        return;");
@@ -256,7 +257,7 @@ void emit_level2(emit *e) {
     for (const tile_statement *s = op->body; s; s = s->next) {
         if (s->kind != TILE_ACTION) continue;
         k.role = s->action->role;
-        emit_print(e, "mt_%s:;", role_names[k.role]);
+        emit_print(e, "mt_%s:;", explicit_roles[k.role]);
         e->indent++;
         print_block(&k, s->body);
         emit_print(e, "goto mt_done;");

@@ -51,8 +51,9 @@ static bool statements_round(const tile_statement *s, int param, const tile_form
 /* Every store to the parameter, which is of a 16-bit type, rounds an f32 value. */
 static bool stores_f32(const tile_statement *s, int param) {
     for (; s; s = s->next) {
-        const bool here = s->kind == TILE_STORE && s->access->param == param;
-        if (here && (s->adds || s->value->kind != TILE_CAST || s->value->a->type != tile_format_scalar("f32", 3)))
+        const bool here = s->access && s->access->param == param;
+        if (here && (s->kind != TILE_STORE || s->adds || s->value->kind != TILE_CAST ||
+                     s->value->a->type != tile_format_scalar("f32", 3)))
             return false;
         if (!stores_f32(s->body, param) || !stores_f32(s->otherwise, param)) return false;
     }

@@ -492,6 +492,7 @@ static void walk_block(walk *w, const tile_statement *s) {
             break;
         case TILE_ACTION: /* level 2: of a role its statements; of others what they read */
             if (s->value) visit(w, s->value);
+            if (s->access) visit_access(w, s->access, true);
             if (s->action->kind == LEVEL2_VIEW)
                 w->variables[s->action->variable] = range_of_type(w->op->variables[s->action->variable].type);
             walk_block(w, s->body);

@@ -25,7 +25,7 @@ enum {
     LEVEL2_LOCALS = 512
 };
 
-typedef enum level2_role_kind { LEVEL2_LOADER, LEVEL2_CONSUMER, LEVEL2_ROLES } level2_role_kind;
+typedef enum level2_role_kind { LEVEL2_LOADER, LEVEL2_CONSUMER, LEVEL2_STORER, LEVEL2_ROLES } level2_role_kind;
 
 typedef struct level2_shared {
     const char *name;
@@ -54,8 +54,9 @@ typedef enum level2_kind {
     LEVEL2_EXPECT, /* the same, and the phase takes `bytes` more of copies to complete: those of `copies` behind it */
     LEVEL2_MMA,    /* variable += value, a DOT of 16-bit floats: mma.m16n8k16 */
     LEVEL2_WGMMA,  /* the same on wgmma, from swizzled stages; it is under way until a WAIT_GROUP */
-    LEVEL2_COMMIT, /* the wgmma before it become a group */
-    LEVEL2_WAIT_GROUP, /* until at most `bytes` groups are under way */
+    LEVEL2_STORE,  /* into the slice `access` of a tensor, the view `value`; under way until the role's end */
+    LEVEL2_COMMIT, /* the wgmma or, in a storer, the stores before it become a group */
+    LEVEL2_WAIT_GROUP, /* until at most `bytes` groups are under way; of stores, until no more still read stages */
     LEVEL2_SYNC        /* the role's threads meet */
 } level2_kind;
 
@@ -88,9 +89,14 @@ typedef struct tile_level2 {
     level2_register *registers; /* by variable; set when the whole text is known */
 } tile_level2;
 
-/* explicit_lower.c: a copy of that slice into that stage can come in pieces of 64 x 64, by tensor map: of a matrix, or
+/* explicit_lower.c: how many barriers there are before that one; before barrier_count: in all. */
+int64_t explicit_barriers(const tile_level2 *x, int barrier);
+/* A copy of that slice into that stage can come in pieces of 64 x 64, by tensor map: of a matrix, or
  * of one that is x[:, i, :]. */
 bool explicit_in_pieces(const tile_access *access, const level2_shared *to);
+
+/* explicit_rules.c: "loader", ... */
+extern const char *const explicit_roles[LEVEL2_ROLES];
 
 /* explicit_layout.c: the layout in rows over all threads, of what nothing else says anything about. */
 layout explicit_spread(const tile_shape *shape, int threads);

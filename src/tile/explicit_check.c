@@ -5,8 +5,6 @@
 
 #include <inttypes.h>
 
-static const char *const roles[LEVEL2_ROLES] = {"loader", "consumer"};
-
 static tile_level2 *level2_of(check *c) {
     if (!c->op->level2) c->op->level2 = ARENA_NEW(c->memory, tile_level2);
     return c->op->level2;
@@ -93,7 +91,7 @@ static void check_shared(check *c, const ast_statement *s) {
 
 static int role_named(const char *name) {
     int r = 0;
-    while (r < LEVEL2_ROLES && strcmp(roles[r], name)) r++;
+    while (r < LEVEL2_ROLES && strcmp(explicit_roles[r], name)) r++;
     return r;
 }
 
@@ -109,7 +107,7 @@ static void check_barrier(check *c, const ast_statement *s) {
             n.arrives[r] = true;
             continue;
         }
-        REPORT(c, e->place, "expected the roles that arrive, each once: loader, consumer");
+        REPORT(c, e->place, "expected the roles that arrive, each once: loader, consumer, storer");
         good = false;
     }
     int64_t all = n.count;
@@ -128,7 +126,7 @@ static tile_statement *check_role(check *c, const ast_statement *s) {
     int64_t warps = r == LEVEL2_CONSUMER ? LEVEL2_WARPS : 1;
     if (!at_top(c, s, "a role")) return NULL;
     if (r == LEVEL2_ROLES) {
-        REPORT(c, s->place, "the roles are loader and consumer");
+        REPORT(c, s->place, "the roles are loader, consumer and storer");
         return NULL;
     }
     if (x->has[r]) {
@@ -138,10 +136,10 @@ static tile_statement *check_role(check *c, const ast_statement *s) {
     const ast_expr *count = s->level2->count;
     const int64_t wanted = s->level2->is_groups ? warps / 4 : warps;
     if (count && check_constant(c, count, "the number of warps", 1, 64, &warps) && warps != wanted) {
-        if (r == LEVEL2_LOADER)
-            REPORT(c, count->place, "the loader is one warp");
-        else
+        if (r == LEVEL2_CONSUMER)
             REPORT(c, count->place, "the consumers are %d warps, 2 warpgroups", LEVEL2_WARPS);
+        else
+            REPORT(c, count->place, "the %s is one warp", s->name);
     }
     x->has[r] = true;
     x->lines[r] = s->place.line;
@@ -370,6 +368,64 @@ static tile_statement *check_copy(check *c, const ast_statement *from, const ast
     return out;
 }
 
+/* The slice of a tensor that an action writes: into s. `form`: how it is written. False: an error. */
+static bool written_slice(check *c, tile_statement *s, const ast_expr *to, const char *form) {
+    const ast_expr *name = to->kind == AST_SLICE ? to->a : to;
+    const check_symbol *symbol = name->kind == AST_NAME ? check_find(c, name->name) : NULL;
+    if (symbol && symbol->kind == SYMBOL_BROKEN) return false;
+    const tile_param *p = symbol && symbol->kind == SYMBOL_PARAM && c->op->params[symbol->index].rank
+                              ? &c->op->params[symbol->index]
+                              : NULL;
+    if (!p || to->kind != AST_SLICE) {
+        REPORT(c, to->place, "expected a slice of a tensor, as in %s", form);
+        return false;
+    }
+    if (p->kind == TILE_IN || (p->type && tile_format_is_block(p->type))) {
+        REPORT(c, to->place, "%s is %s and cannot be written", p->name,
+               p->kind == TILE_IN ? "an input" : "stored in blocks");
+        return false;
+    }
+    s->access = check_access(c, to->place, symbol->index, to->items, &s->shape);
+    return s->access && p->type;
+}
+
+static tile_statement *check_bulk_store(check *c, const ast_statement *from, const ast_expr *to, const ast_expr *what) {
+    const ast_expr *name = what->kind == AST_SLICE ? what->a : what;
+    const check_symbol *symbol = name->kind == AST_NAME ? check_find(c, name->name) : NULL;
+    tile_statement *out = new_action(c, from->place, LEVEL2_STORE);
+    if (!written_slice(c, out, to, "store(y[i : +n, :], c[s])")) return NULL;
+    if (symbol && symbol->kind == SYMBOL_BROKEN) return NULL;
+    if (!symbol || symbol->kind != SYMBOL_SHARED) {
+        REPORT(c, what->place, "a store takes a stage of a shared tensor, as in store(y[i : +n, :], c[s])");
+        return NULL;
+    }
+    const level2_shared *s = &c->op->level2->shared[symbol->index];
+    const tile_param *p = &c->op->params[out->access->param];
+    const ast_item *rest;
+    out->action->shared = symbol->index;
+    out->action->variable = view_of(c, what->place, symbol->index, what->kind == AST_SLICE ? what->items : NULL, &rest);
+    if (out->action->variable < 0) return NULL;
+    if (rest || s->layout.swizzle) {
+        REPORT(c, what->place, rest ? "a store takes a whole stage" : "a store takes stages in rows; %s is swizzled",
+               s->name);
+        return NULL;
+    }
+    bool sliced = out->shape.rank >= 1 && out->shape.rank <= 2;
+    for (int d = 0; d < out->access->rank; d++) sliced = sliced && out->access->item[d].kind != TILE_ITEM_GATHER;
+    if (!sliced || out->access->item[out->access->rank - 1].kind != TILE_ITEM_RANGE) {
+        REPORT(c, to->place, "a store fills a slice of one or two dimensions whose last item is a range");
+        return NULL;
+    }
+    if (p->type != s->type || !check_same_shape(&out->shape, &s->shape)) {
+        REPORT(c, what->place, "%s is %s%s, the slice is %s%s", s->name, s->type->name, check_shape_text(c, &s->shape),
+               p->type->name, check_shape_text(c, &out->shape));
+        return NULL;
+    }
+    out->value = check_node(c, what->place, TILE_VAR, s->type, &s->shape);
+    out->value->index = out->action->variable;
+    return out;
+}
+
 /* The variable under an operand of a product: itself, or transposed. NULL: it is something else. */
 static const tile_node *operand_of(const tile_node *n) {
     if (n->kind == TILE_TRANSPOSE) n = n->a;
@@ -474,19 +530,22 @@ static tile_statement *check_mma(check *c, const ast_statement *from, bool is_wi
 }
 
 static tile_statement *check_do(check *c, const ast_statement *from) {
+    enum { LOADER = 1 << LEVEL2_LOADER, CONSUMER = 1 << LEVEL2_CONSUMER, STORER = 1 << LEVEL2_STORER };
     static const struct {
         const char *name, *form;
-        int least, most, role; /* role -1: any */
-    } all[] = {{"wait", "wait(barrier, phase)", 2, 2, -1},
-               {"arrive", "arrive(barrier)", 1, 1, -1},
-               {"expect", "expect(barrier, bytes)", 2, 2, LEVEL2_LOADER},
-               {"copy", "copy(stage, slice, barrier)", 3, 3, LEVEL2_LOADER},
-               {"mma", "mma(acc, a, b)", 3, 3, LEVEL2_CONSUMER},
-               {"wgmma", "wgmma(acc, a, b)", 3, 3, LEVEL2_CONSUMER},
-               {"commit", "commit()", 0, 0, LEVEL2_CONSUMER},
-               {"wait_group", "wait_group(n)", 1, 1, LEVEL2_CONSUMER},
-               {"sync", "sync()", 0, 0, LEVEL2_CONSUMER}};
-    enum { WAIT, ARRIVE, EXPECT, COPY, MMA, WGMMA, COMMIT, WAIT_GROUP, SYNC };
+        int arguments, roles; /* a bit for each who does it */
+        const char *whose;
+    } all[] = {{"wait", "wait(barrier, phase)", 2, LOADER | CONSUMER | STORER, ""},
+               {"arrive", "arrive(barrier)", 1, LOADER | CONSUMER | STORER, ""},
+               {"expect", "expect(barrier, bytes)", 2, LOADER, "loader"},
+               {"copy", "copy(stage, slice, barrier)", 3, LOADER, "loader"},
+               {"mma", "mma(acc, a, b)", 3, CONSUMER, "consumer"},
+               {"wgmma", "wgmma(acc, a, b)", 3, CONSUMER, "consumer"},
+               {"commit", "commit()", 0, CONSUMER | STORER, "consumer or the storer"},
+               {"wait_group", "wait_group(n)", 1, CONSUMER | STORER, "consumer or the storer"},
+               {"sync", "sync()", 0, CONSUMER, "consumer"},
+               {"store", "store(slice, stage)", 2, STORER, "storer"}};
+    enum { WAIT, ARRIVE, EXPECT, COPY, MMA, WGMMA, COMMIT, WAIT_GROUP, SYNC, STORE };
     const ast_expr *e[3] = {0};
     int count = 0;
     size_t k = 0;
@@ -497,15 +556,16 @@ static tile_statement *check_do(check *c, const ast_statement *from) {
         REPORT(c, from->place, "%s stands in a role", from->name);
         return NULL;
     }
-    if (all[k].role >= 0 && all[k].role != c->role) {
-        REPORT(c, from->place, "%s is what the %s does, not the %s", from->name, roles[all[k].role], roles[c->role]);
+    if (!(all[k].roles >> c->role & 1)) {
+        REPORT(c, from->place, "%s is what the %s does, not the %s", from->name, all[k].whose, explicit_roles[c->role]);
         return NULL;
     }
-    if (count < all[k].least || count > all[k].most) {
+    if (count != all[k].arguments) {
         REPORT(c, from->place, "expected %s", all[k].form);
         return NULL;
     }
     if (k == COPY) return check_copy(c, from, e[0], e[1], e[2]);
+    if (k == STORE) return check_bulk_store(c, from, e[0], e[1]);
     if (k == MMA || k == WGMMA) return check_mma(c, from, k == WGMMA);
     static const level2_kind kinds[] = {
         [WAIT] = LEVEL2_WAIT,     [ARRIVE] = LEVEL2_ARRIVE,         [EXPECT] = LEVEL2_EXPECT,

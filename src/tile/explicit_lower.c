@@ -284,6 +284,8 @@ static void lower_action(explicit_lowering *f, const tile_statement *s) {
     role_statement *to = append(f, ROLE_ACTION);
     to->action = a;
     to->value = value;
+    to->access = s->access;
+    to->shape = s->shape;
     to->spread = spread;
 }
 
@@ -389,24 +391,32 @@ void explicit_lower(role_lowering *l) {
             r->shared_bytes += s->count * (int64_t)align_up((uint64_t)layout_shared_bytes(&s->layout), 1024);
     }
     f.resident = r->shared_bytes;
-    role_statement *both[LEVEL2_ROLES] = {NULL};
+    role_statement *roles[LEVEL2_ROLES] = {NULL};
     for (int role = 0; role < LEVEL2_ROLES; role++) {
-        f.last = &both[role];
+        f.last = &roles[role];
         for (const tile_statement *s = source->body; s; s = s->next)
             if (s->kind == TILE_ASSIGN) lower_statement(&f, s);
         for (const tile_statement *s = source->body; s; s = s->next)
             if (s->kind == TILE_ACTION && s->action->role == (level2_role_kind)role) *f.last = lower_block(&f, s->body);
     }
-    r->loader = f.x->has[LEVEL2_LOADER] ? both[LEVEL2_LOADER] : NULL;
-    r->consumer = both[LEVEL2_CONSUMER];
+    r->loader = f.x->has[LEVEL2_LOADER] ? roles[LEVEL2_LOADER] : NULL;
+    r->consumer = roles[LEVEL2_CONSUMER];
+    r->storer = f.x->has[LEVEL2_STORER] ? roles[LEVEL2_STORER] : NULL;
     int n = 0;
     number(r->consumer, &n);
     number(r->loader, &n);
+    number(r->storer, &n);
     note_live(r, r->loader);
     for (int a = 0; a < source->axis_total; a++) r->loader_reads_live |= role_any(r, source->axis_count[a], is_live, 0);
     r->loader_reads_live = r->loader_reads_live && r->loader;
     if (r->shared_bytes > LEVEL2_RESIDENT)
         role_unsupported(l, f.line, "so much shared memory: resident tensors, and buffers for what changes its layout");
+}
+
+int64_t explicit_barriers(const tile_level2 *x, int barrier) {
+    int64_t before = 0;
+    for (int i = 0; i < barrier; i++) before += x->barriers[i].count;
+    return before;
 }
 
 bool explicit_in_pieces(const tile_access *access, const level2_shared *to) {

@@ -119,7 +119,7 @@ bool explicit_parse(parser *p, ast_statement *s, bool *mine) {
         bool (*parse)(parser *p, ast_statement *s);
     } words[] = {{"shared", parse_shared}, {"barrier", parse_barrier}, {"reg", parse_register}, {"role", parse_role}};
     static const char *const actions[] = {"wait",  "arrive", "expect",     "copy", "mma",
-                                          "wgmma", "commit", "wait_group", "sync"};
+                                          "wgmma", "commit", "wait_group", "sync", "store"};
     lexer ahead = p->lexer;
     const lex_token next = lex_next(&ahead);
     *mine = !next.starts_line && (next.kind == LEX_NAME || next.kind == LEX_PAREN);

@@ -3,8 +3,6 @@
 
 #include <inttypes.h>
 
-static const char *const roles[LEVEL2_ROLES] = {"loader", "consumer"};
-
 static void print_type(text *out, const tile_format *type, const tile_shape *s) {
     text_string(out, type->name);
     for (int d = 0; d < s->rank; d++) text_printf(out, "%s%" PRId64, d ? ", " : "[", s->extent[d]);
@@ -32,7 +30,7 @@ void explicit_print_declarations(text *out, const tile_op *op, int indent) {
         const char *separator = " (";
         for (int r = 0; r < LEVEL2_ROLES; r++) {
             if (!b->arrives[r]) continue;
-            text_printf(out, "%s%s", separator, roles[r]);
+            text_printf(out, "%s%s", separator, explicit_roles[r]);
             separator = ", ";
         }
         text_string(out, ")\n");
@@ -53,7 +51,7 @@ void explicit_print_action(text *out, const tile_op *op, const tile_statement *s
     const char *name = a->variable >= 0 ? op->variables[a->variable].name : "";
     switch (a->kind) {
     case LEVEL2_ROLE:
-        text_printf(out, "role %s", roles[a->role]);
+        text_printf(out, "role %s", explicit_roles[a->role]);
         if (a->role == LEVEL2_CONSUMER) text_printf(out, " (warps = %d)", op->level2->warps);
         break;
     case LEVEL2_VIEW:
@@ -94,6 +92,13 @@ void explicit_print_action(text *out, const tile_op *op, const tile_statement *s
         tile_print_node(out, op, s->value->b);
         text_string(out, ")");
         break;
+    case LEVEL2_STORE: {
+        const tile_node slice = {.kind = TILE_LOAD, .access = s->access, .shape = s->shape};
+        text_string(out, "store(");
+        tile_print_node(out, op, &slice);
+        text_printf(out, ", %s)", name);
+        break;
+    }
     case LEVEL2_COMMIT:
         text_string(out, "commit()");
         break;

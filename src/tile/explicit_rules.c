@@ -5,6 +5,8 @@
 
 #include <inttypes.h>
 
+const char *const explicit_roles[LEVEL2_ROLES] = {"loader", "consumer", "storer"};
+
 static ast_place place_of(const tile_statement *s) { return (ast_place){s->line, s->column}; }
 
 /* ---- ranges ---- */
@@ -82,7 +84,7 @@ typedef struct rules {
     tile_level2 *x;
     level2_role_kind role;
     bool *under_way; /* by variable: wgmma may be writing it */
-    bool arrives[LEVEL2_BARRIERS][LEVEL2_ROLES], waited[LEVEL2_BARRIERS], filled[LEVEL2_SHARED];
+    bool arrives[LEVEL2_BARRIERS][LEVEL2_ROLES], waited[LEVEL2_BARRIERS], filled[LEVEL2_SHARED], stored[LEVEL2_SHARED];
 } rules;
 
 static bool loads(const tile_node *n) {
@@ -122,10 +124,11 @@ static void check_bytes(rules *r, tile_statement *expect) {
 }
 
 static void check_scalar(rules *r, const tile_statement *s, const tile_node *n) {
-    if (r->role == LEVEL2_LOADER && loads(n))
+    if (r->role != LEVEL2_CONSUMER && loads(n))
         REPORT(r->c, place_of(s),
-               "the loader computes with indices, extents, args and live values only, not with "
-               "elements of tensors");
+               "the %s computes with indices, extents, args and live values only, not with "
+               "elements of tensors",
+               explicit_roles[r->role]);
 }
 
 static bool is_view(const check *c, int variable) {
@@ -144,6 +147,13 @@ static void check_under_way(rules *r, const tile_statement *s, const tile_node *
     check_under_way(r, s, n->b);
     check_under_way(r, s, n->c);
     for (int i = 0; i < n->count; i++) check_under_way(r, s, n->list[i]);
+}
+
+static void check_slice(rules *r, const tile_statement *s, const tile_access *access) {
+    for (int d = 0; d < access->rank; d++) {
+        check_scalar(r, s, access->item[d].start);
+        check_scalar(r, s, access->item[d].limit);
+    }
 }
 
 static void check_action(rules *r, tile_statement *s) {
@@ -167,17 +177,18 @@ static void check_action(rules *r, tile_statement *s) {
             REPORT(r->c, place_of(s),
                    "nobody expects these bytes: an expect for the same barrier stands in front of "
                    "its copies");
-        for (int d = 0; d < s->value->access->rank; d++) {
-            check_scalar(r, s, s->value->access->item[d].start);
-            check_scalar(r, s, s->value->access->item[d].limit);
-        }
+        check_slice(r, s, s->value->access);
+        break;
+    case LEVEL2_STORE:
+        r->stored[a->shared] = true;
+        check_slice(r, s, s->access);
         break;
     case LEVEL2_WGMMA:
         r->under_way[a->variable] = true;
         if (s->value->a->kind == TILE_VAR && !is_view(r->c, s->value->a->index))
             r->under_way[s->value->a->index] = true;
         break;
-    case LEVEL2_WAIT_GROUP:
+    case LEVEL2_WAIT_GROUP: /* of a storer nothing is in registers */
         for (int v = 0; v < r->c->op->variable_count && !a->bytes; v++) r->under_way[v] = false;
         break;
     default:
@@ -196,11 +207,13 @@ static void check_statements(rules *r, tile_statement *s) {
         switch (s->kind) {
         case TILE_ASSIGN:
             check_scalar(r, s, s->value);
-            if (r->role == LEVEL2_LOADER && s->value->shape.rank)
-                REPORT(r->c, place_of(s), "the loader has scalars only; tiles are the consumers'");
+            if (r->role != LEVEL2_CONSUMER && s->value->shape.rank)
+                REPORT(r->c, place_of(s), "the %s has scalars only; tiles are the consumers'", explicit_roles[r->role]);
             break;
         case TILE_STORE:
             if (r->role == LEVEL2_LOADER) REPORT(r->c, place_of(s), "the loader stores nothing");
+            if (r->role == LEVEL2_STORER)
+                REPORT(r->c, place_of(s), "the storer stores stages, as in store(y[i : +n, :], c[s])");
             break;
         case TILE_FOR:
             check_scalar(r, s, s->begin);
@@ -219,17 +232,16 @@ static void check_statements(rules *r, tile_statement *s) {
 }
 
 static void check_arrivals(rules *r) {
-    static const char *const names[] = {"loader", "consumer"};
-    if (r->x->barrier_count && !r->x->has[LEVEL2_LOADER])
+    if (r->x->barrier_count && !r->x->has[LEVEL2_LOADER] && !r->x->has[LEVEL2_STORER])
         REPORT(r->c, ((ast_place){r->x->barriers[0].line, r->x->barriers[0].column}),
-               "barriers are for two roles; there is no loader. The consumers' threads meet at sync()");
+               "barriers are for two roles; there is only one. The consumers' threads meet at sync()");
     for (int i = 0; i < r->x->barrier_count; i++) {
         const level2_barrier *b = &r->x->barriers[i];
         if (!r->waited[i]) REPORT(r->c, ((ast_place){b->line, b->column}), "nobody waits for %s", b->name);
         for (int k = 0; k < LEVEL2_ROLES; k++)
             if (b->arrives[k] && !r->arrives[i][k])
-                REPORT(r->c, ((ast_place){b->line, b->column}), "the %s is to arrive at %s, and never does", names[k],
-                       b->name);
+                REPORT(r->c, ((ast_place){b->line, b->column}), "the %s is to arrive at %s, and never does",
+                       explicit_roles[k], b->name);
     }
     int64_t pages = 0, resident = 0;
     for (int i = 0; i < r->x->shared_count; i++) {
@@ -269,5 +281,9 @@ void explicit_finish(check *c) {
     for (int i = 0; i < r.x->shared_count; i++) pages |= r.x->shared[i].pages;
     if (!c->report.count && r.x->has[LEVEL2_LOADER] && !pages)
         REPORT(c, c->tile->place, "a loader fills pages; this program has none");
+    bool stores = false;
+    for (int i = 0; i < r.x->shared_count; i++) stores |= r.stored[i];
+    if (!c->report.count && r.x->has[LEVEL2_STORER] && !stores)
+        REPORT(c, c->tile->place, "a storer stores stages; this one does not");
     if (!c->report.count) explicit_layouts(c);
 }

@@ -495,7 +495,7 @@ static role_statement *loader_of(role_lowering *l, const role_statement *s) {
 static void note_source(role_op *r, const tile_statement *s) {
     for (; s; s = s->next) {
         if (s->kind == TILE_FOR) r->loops[s->index] = s;
-        if (s->kind == TILE_STORE) r->stored[s->access->param] = true;
+        if (s->access) r->stored[s->access->param] = true;
         note_source(r, s->body);
         note_source(r, s->otherwise);
     }

@@ -259,6 +259,7 @@ typedef struct role_op {
     role_layout layout[TILE_PARAMS]; /* by tensor ordinal; MAPPED is ROWS here, and: */
     bool mapped[TILE_PARAMS];
     role_statement *loader, *consumer;
+    role_statement *storer; /* level 2 */
     int64_t shared_bytes;   /* of buffers; a multiple of 128 */
     int page_count;         /* PAGES and WIDE_PAGES statements */
     bool wide;              /* there is a WIDE */

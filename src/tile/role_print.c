@@ -105,8 +105,11 @@ static void print_statements(text *out, const role_op *r, const role_statement *
             print_wide(out, r, &s->wide);
             break;
         case ROLE_ACTION: {
-            const tile_statement action = {
-                .kind = TILE_ACTION, .value = (tile_node *)s->value, .action = (level2_action *)s->action};
+            const tile_statement action = {.kind = TILE_ACTION,
+                                           .value = (tile_node *)s->value,
+                                           .access = (tile_access *)s->access,
+                                           .shape = s->shape,
+                                           .action = (level2_action *)s->action};
             explicit_print_action(out, &r->op, &action);
             break;
         }
@@ -203,5 +206,9 @@ void role_print(text *out, const role_op *r) {
     print_statements(out, r, r->loader, 1);
     text_string(out, "}\nconsumers {\n");
     print_statements(out, r, r->consumer, 1);
+    if (r->storer) {
+        text_string(out, "}\nstorer {\n");
+        print_statements(out, r, r->storer, 1);
+    }
     text_string(out, "}\n");
 }

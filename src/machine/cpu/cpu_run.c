@@ -280,13 +280,15 @@ mt_status cpu_run(cpu_session *s, mt_error *error) {
     take_part(&m->workers[0], s);
     wait_for_workers(m);
     for (size_t op = 0; op < s->program->ops_count; op++) {
-        const char **stuck = s->stuck[op], *first = stuck ? stuck[0] ? stuck[0] : stuck[1] : NULL,
-                   *second = stuck && stuck[0] ? stuck[1] : NULL;
-        if (!first) continue;
+        const char **stuck = s->stuck[op];
+        text all = {0};
+        for (int role = 0; stuck && role < CPU_ROLES; stuck[role++] = NULL)
+            if (stuck[role]) text_printf(&all, "%s%s", all.length ? "; " : "", stuck[role]);
+        if (!all.length) continue;
         s->broken = true;
-        stuck[0] = stuck[1] = NULL;
-        return error_set(error, MT_E_HANG, s->entries[op]->name, "no role can go on: %s%s%s", first, second ? "; " : "",
-                         second ? second : "");
+        const mt_status status = error_set(error, MT_E_HANG, s->entries[op]->name, "no role can go on: %s", all.data);
+        text_free(&all);
+        return status;
     }
     if (!atomic_load(&s->stop)) return MT_OK;
     s->broken = true;

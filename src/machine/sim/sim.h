@@ -26,6 +26,7 @@ enum { SIM_ASYNC = 4 }; /* of an access's kind: through the async proxy */
 enum {
     SIM_WARPS = CUDA_THREADS / 32,
     SIM_COPIES = 32,        /* copies of an SM that are told apart */
+    SIM_STORES = 1024,      /* bulk stores of an SM, under way */
     SIM_WGMMA = 64,         /* of a warp, under way */
     SIM_ENGINE = SIM_WARPS, /* actors of an SM are its warps, its copy engine, whose "lanes" are copies, */
     SIM_TENSOR,             /* and what multiplies for wgmma, whose "lanes" are the warps that asked for it */
@@ -169,6 +170,14 @@ typedef struct sim_copy {
     sim_clock *clock; /* what is known to whom waits for it */
 } sim_copy;
 
+typedef struct sim_store { /* a bulk store */
+    char *to;
+    const char *from;
+    uint32_t bytes, group, thread;
+    bool read;                  /* it no longer reads shared memory */
+    sim_clock *reads, *written; /* what is known to whom waits for the one, for the other */
+} sim_store;
+
 typedef struct sim_cta {
     struct sim_run *run;
     int number;
@@ -181,6 +190,9 @@ typedef struct sim_cta {
     sim_named named[SIM_NAMED];
     sim_copy copies[SIM_COPIES]; /* under way: the first copy_count, in the order of their issue */
     int copy_count, copy_next;
+    sim_store stores[SIM_STORES]; /* the first store_count, in the order of their issue */
+    int store_count;
+    uint32_t store_group;                         /* that is open */
     uint32_t group_tick[SIM_GROUPS], group_count; /* of wgmmas: a group has one tick, whichever warp's it is */
 } sim_cta;
 
@@ -410,6 +422,9 @@ void sim_clock_forget(sim_run *r); /* the cache */
 void sim_access(const void *p, uint32_t bytes, uint32_t kind); /* the running lane's */
 /* The copy engine's: reads `from`, or the map's piece; writes `to`. */
 void sim_access_copy(sim_run *r, sim_cta *cta, const sim_copy *copy, uint32_t tick);
+/* A bulk store has been issued; lanes of the copy engine read and write for it. */
+void sim_access_store(sim_run *r, sim_cta *cta, const sim_store *s, const sim_clock *known, uint32_t read,
+                      uint32_t write, uint32_t tick);
 /* A warp's wgmma reads shared memory, at a tick, with what `clock` knows. */
 void sim_access_wgmma(sim_run *r, sim_warp *w, const sim_clock *clock, const void *p, uint32_t bytes, uint32_t tick);
 /* A row of a map's piece, by its number: where it lies; NULL: out of range. *inside: its elements that are in range,

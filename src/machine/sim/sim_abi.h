@@ -24,6 +24,9 @@ typedef struct sim_calls {
     uint32_t (*mbarrier_test)(uint64_t *b, uint32_t parity);
     void (*bulk_load)(void *to, const void *from, uint32_t bytes, uint64_t *full);
     void (*map_load)(void *to, const void *map, int32_t x, int32_t y, int32_t z, uint64_t *full); /* of a cuda_map */
+    void (*bulk_store)(void *to, const void *from, uint32_t bytes);
+    void (*bulk_commit)(void);
+    void (*bulk_wait)(uint32_t groups, uint32_t reads); /* reads: until they no longer read shared memory */
     uint32_t (*load)(const uint32_t *p, uint32_t acquire);
     uint32_t (*atomic)(uint32_t *p, uint32_t what, uint32_t value, uint32_t compare, uint32_t release);
     void (*fence)(void);

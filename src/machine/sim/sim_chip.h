@@ -151,6 +151,10 @@ MT_CHIP void mt_map_load_atoms(void *to, const cuda_map *map, int y, int z, uint
 MT_CHIP void mt_map_load_slices(void *to, const cuda_map *map, int x, int y, int z, uint64_t *full) {
     mt_calls->map_load(to, map, x, y, z, full);
 }
+MT_CHIP void mt_bulk_store(void *to, const void *from, uint32_t bytes) { mt_calls->bulk_store(to, from, bytes); }
+MT_CHIP void mt_bulk_commit(void) { mt_calls->bulk_commit(); }
+template <int GROUPS> MT_CHIP void mt_bulk_read(void) { mt_calls->bulk_wait(GROUPS, 1); }
+MT_CHIP void mt_bulk_wait(void) { mt_calls->bulk_wait(0, 0); }
 MT_CHIP void mt_fence_map(const cuda_map *map) { (void)map; }
 MT_CHIP void mt_fence_copies(void) { mt_calls->fence_proxy(SIM_SPACE_GLOBAL); }
 MT_CHIP void mt_fence_shared(void) { mt_calls->fence_proxy(SIM_SPACE_SHARED); }

@@ -46,7 +46,22 @@ static void report_race(sim_run *r, const access *a, const sim_record *other) {
                     whom = sim_who(r, other->sm * (uint32_t)SIM_ACTORS + other_actor, other->lanes),
                     where = sim_address(r, a->cta, a->address), here = sim_place(r, a->instruction, a->line),
                     there = sim_place(r, other->instruction, other->line);
-    if (engine && a->kind & SIM_WRITE)
+    if (engine && a->space == SIM_SPACE_GLOBAL && a->kind & SIM_WRITE)
+        sim_report(r, SIM_RACE, false, key,
+                   "a bulk store writes %s for %s, and nothing orders this with what %s %s at %s", where.text,
+                   here.text, whom.text, other->kind & SIM_WRITE ? "wrote" : "read", there.text);
+    else if (engine && a->space == SIM_SPACE_SHARED && !(a->kind & SIM_WRITE))
+        sim_report(r, SIM_RACE, false, key,
+                   "a bulk store reads %s for %s, and nothing orders this with what %s wrote at %s", where.text,
+                   here.text, whom.text, there.text);
+    else if (other_engine && !(other->kind & SIM_WRITE) && a->space == SIM_SPACE_SHARED)
+        sim_report(r, SIM_PROXY, false, key,
+                   "%s writes %s at %s, which a bulk store may still read (%s): it was not waited for", who.text,
+                   where.text, here.text, there.text);
+    else if (other_engine && other->kind & SIM_WRITE && a->space == SIM_SPACE_GLOBAL)
+        sim_report(r, SIM_RACE, false, key, "%s %s %s at %s, where a bulk store may still be under way (%s)", who.text,
+                   verb(a->kind), where.text, here.text, there.text);
+    else if (engine && a->kind & SIM_WRITE)
         sim_report(
             r, SIM_PAGE, false, key,
             "%s is filled again while it may still be in use: the copy for %s is not ordered behind what %s did there "
@@ -74,11 +89,12 @@ static void report_race(sim_run *r, const access *a, const sim_record *other) {
 static void report_proxy(sim_run *r, const access *a, const sim_record *other) {
     const uint32_t by = (uint32_t)__builtin_ctz(other->actors);
     const uint64_t key = (uint64_t)a->line << 32 ^ (uint64_t)other->line << 16 ^ (uint64_t)a->kind << 8 ^ a->actor;
+    const bool stores = a->actor == SIM_ENGINE && (a->space == SIM_SPACE_GLOBAL) == ((a->kind & SIM_WRITE) != 0);
     sim_report(
         r, SIM_PROXY, false, key,
         "%s %s %s for %s, where %s wrote in the ordinary way at %s: no fence makes this known to the async proxy",
-        sim_who(r, (uint32_t)a->cta->number * SIM_ACTORS + a->actor, 1u << a->lane).text, verb(a->kind),
-        sim_address(r, a->cta, a->address).text, sim_place(r, a->instruction, a->line).text,
+        stores ? "a bulk store" : sim_who(r, (uint32_t)a->cta->number * SIM_ACTORS + a->actor, 1u << a->lane).text,
+        verb(a->kind), sim_address(r, a->cta, a->address).text, sim_place(r, a->instruction, a->line).text,
         sim_who(r, other->sm * (uint32_t)SIM_ACTORS + by, other->lanes).text,
         sim_place(r, other->instruction, other->line).text);
 }
@@ -378,14 +394,14 @@ void sim_access(const void *p, uint32_t bytes, uint32_t kind) {
     if (m->cells) touch_all(r, &a, m->cells, (size_t)((const char *)p - m->data), bytes);
 }
 
-/* The copy engine reads memory on behalf of an access. False: it may not. */
-static bool engine_reads(sim_run *r, access *a, const char *from, uint32_t bytes) {
+/* The copy engine reads or writes memory on behalf of an access. False: it may not. */
+static bool engine_touches(sim_run *r, access *a, const char *from, uint32_t bytes) {
     const sim_lane *l = r->lane;
-    sim_memory *m = allowed(r, r->warp, r->lane, (uintptr_t)from, bytes, SIM_READ);
+    sim_memory *m = allowed(r, r->warp, r->lane, (uintptr_t)from, bytes, a->kind & SIM_WRITE);
     if (!m) {
-        sim_report(r, SIM_OUTSIDE, true, 0, "%s issues a copy of %u bytes from %s, where it has no business (%s)",
-                   sim_who(r, UINT32_MAX, 0).text, bytes, sim_address(r, a->cta, from).text,
-                   sim_place(r, l->instruction, l->line).text);
+        sim_report(r, SIM_OUTSIDE, true, 0, "%s issues a copy of %u bytes %s %s, where it has no business (%s)",
+                   sim_who(r, UINT32_MAX, 0).text, bytes, a->kind & SIM_WRITE ? "to" : "from",
+                   sim_address(r, a->cta, from).text, sim_place(r, l->instruction, l->line).text);
         return false;
     }
     a->address = from;
@@ -418,11 +434,11 @@ void sim_access_copy(sim_run *r, sim_cta *cta, const sim_copy *c, uint32_t tick)
     sim_clock *clock = sim_clock_release(r, r->warp, r->lane_number);
     a.clock = clock;
     bool good = true;
-    if (c->from) good = engine_reads(r, &a, c->from, c->bytes);
+    if (c->from) good = engine_touches(r, &a, c->from, c->bytes);
     for (uint32_t row = 0; c->map && good && row < c->bytes / (c->map->box[0] * c->map->element); row++) {
         uint32_t inside;
         const char *from = sim_map_row(c->map, c->at, row, &inside);
-        if (from) good = engine_reads(r, &a, from, inside * c->map->element);
+        if (from) good = engine_touches(r, &a, from, inside * c->map->element);
     }
     if (good) {
         a.kind = SIM_WRITE | SIM_ASYNC;
@@ -431,6 +447,26 @@ void sim_access_copy(sim_run *r, sim_cta *cta, const sim_copy *c, uint32_t tick)
         touch_all(r, &a, cta->cells, (size_t)(c->to - cta->shared), c->bytes);
     }
     sim_clock_drop(clock);
+}
+
+void sim_access_store(sim_run *r, sim_cta *cta, const sim_store *s, const sim_clock *known, uint32_t read,
+                      uint32_t write, uint32_t tick) {
+    const size_t offset = (size_t)(s->from - cta->shared);
+    access a = {.cta = cta,
+                .actor = SIM_ENGINE,
+                .lane = read,
+                .tick = tick,
+                .instruction = r->lane->instruction,
+                .line = (uint16_t)r->lane->line,
+                .kind = SIM_READ | SIM_ASYNC,
+                .clock = known,
+                .address = s->from,
+                .page = offset - cta->rest < r->launch.pages * (size_t)CUDA_PAGE};
+    touch_all(r, &a, cta->cells, offset, s->bytes);
+    a.lane = write;
+    a.kind = SIM_WRITE | SIM_ASYNC;
+    a.page = false;
+    engine_touches(r, &a, s->to, s->bytes);
 }
 
 void sim_access_wgmma(sim_run *r, sim_warp *w, const sim_clock *clock, const void *p, uint32_t bytes, uint32_t tick) {

@@ -283,6 +283,60 @@ void sim_land(sim_run *r, sim_cta *cta, int copy, uint32_t bytes) {
     complete(r, cta, m);
 }
 
+/* ---- bulk stores ----
+ * As wgmma: a store is done when a wait says so, and no sooner. Then it reads, and what it has read it writes; whether
+ * it may is looked at when it is issued. One thread of an SM issues them: groups are its own. */
+
+static void call_bulk_store(void *to, const void *from, uint32_t bytes) {
+    chip();
+    sim_cta *cta = this_cta();
+    sim_store *s = &cta->stores[cta->store_count];
+    const bool good = !((uintptr_t)to % 16 || (uintptr_t)from % 16 || bytes % 16 || !bytes);
+    if (!good || !in_shared(cta, from, bytes) || cta->store_count == SIM_STORES ||
+        (cta->store_count && cta->stores[0].thread != this_thread()))
+        sim_report(sim_now, SIM_MISUSE, true, 0, "%s issues a bulk store of %u bytes from %s to %p that %s (%s)",
+                   sim_who(sim_now, UINT32_MAX, 0).text, bytes, sim_address(sim_now, cta, from).text, to,
+                   !good                            ? "has no multiples of 16, or of 0 bytes"
+                   : !in_shared(cta, from, bytes)   ? "is not all shared memory"
+                   : cta->store_count == SIM_STORES ? "is one too many under way"
+                                                    : "another thread has some under way beside",
+                   sim_place(sim_now, this_lane()->instruction, this_lane()->line).text);
+    *s = (sim_store){.to = to, .from = from, .bytes = bytes, .group = cta->store_group, .thread = this_thread()};
+    sim_clock *known = sim_clock_release(sim_now, this_warp(), sim_now->lane_number);
+    const uint32_t tick = ++sim_now->ticks, engine = (uint32_t)(cta->number * SIM_ACTORS + SIM_ENGINE);
+    const int read = cta->copy_next, write = (read + 1) % SIM_COPIES; /* lanes of the copy engine */
+    cta->copy_next = (write + 1) % SIM_COPIES;
+    sim_access_store(sim_now, cta, s, known, (uint32_t)read, (uint32_t)write, tick);
+    s->reads = sim_clock_with(sim_now, known, engine, (uint32_t)read, tick);
+    s->written = sim_clock_with(sim_now, s->reads, engine, (uint32_t)write, tick);
+    sim_clock_drop(known);
+    cta->store_count++;
+}
+
+static void call_bulk_commit(void) {
+    chip();
+    this_cta()->store_group++;
+}
+
+static void call_bulk_wait(uint32_t groups, uint32_t reads) {
+    chip();
+    sim_cta *cta = this_cta();
+    int done = 0;
+    for (; done < cta->store_count && cta->stores[done].group + groups < cta->store_group; done++) {
+        sim_store *s = &cta->stores[done];
+        if (!s->read) memcpy(s->to, s->from, s->bytes);
+        s->read = true;
+        sim_clock_join(sim_now, &this_lane()->clock, reads ? s->reads : s->written);
+    }
+    for (int i = 0; i < done && !reads; i++) {
+        sim_clock_drop(cta->stores[i].reads);
+        sim_clock_drop(cta->stores[i].written);
+    }
+    if (reads) return;
+    cta->store_count -= done;
+    memmove(cta->stores, cta->stores + done, (size_t)cta->store_count * sizeof *cta->stores);
+}
+
 /* ---- named barriers ---- */
 
 static uint32_t call_barrier(uint32_t id, uint32_t threads, uint32_t value) {
@@ -672,6 +726,9 @@ void sim_check_end(sim_run *r) {
         }
         if (cta->copy_count)
             sim_report(r, SIM_BYTES, false, (uintptr_t)cta, "SM %d ends with %d copies under way", c, cta->copy_count);
+        if (cta->store_count)
+            sim_report(r, SIM_BYTES, false, (uintptr_t)cta, "SM %d ends with %d bulk stores under way", c,
+                       cta->store_count);
     }
 }
 
@@ -683,6 +740,10 @@ void sim_sync_free(sim_run *r) {
             sim_clock_drop(cta->mbarriers[i].known);
         }
         for (int i = 0; i < cta->copy_count; i++) sim_clock_drop(cta->copies[i].clock);
+        for (int i = 0; i < cta->store_count; i++) {
+            sim_clock_drop(cta->stores[i].reads);
+            sim_clock_drop(cta->stores[i].written);
+        }
         for (int w = 0; w < SIM_WARPS; w++) {
             for (int i = 0; i < cta->warp[w].wgmma_count; i++) sim_clock_drop(cta->warp[w].wgmma[i].clock);
             cta->warp[w].wgmma_count = 0;
@@ -691,6 +752,8 @@ void sim_sync_free(sim_run *r) {
         cta->mbarriers = NULL;
         cta->mbarrier_count = 0;
         cta->copy_count = cta->copy_next = 0;
+        cta->store_count = 0;
+        cta->store_group = 0;
         cta->group_count = 0;
         memset(cta->named, 0, sizeof cta->named);
     }
@@ -715,6 +778,9 @@ sim_calls sim_chip_calls = {
     .mbarrier_test = call_mbarrier_test,
     .bulk_load = call_bulk_load,
     .map_load = call_map_load,
+    .bulk_store = call_bulk_store,
+    .bulk_commit = call_bulk_commit,
+    .bulk_wait = call_bulk_wait,
     .load = call_load,
     .atomic = call_atomic,
     .fence = call_fence,
