@@ -34,7 +34,8 @@
 #define SHARED                                                                                                         \
     "shared a[2]: bf16[128, 64] pages swizzle(128)\nshared b[2]: bf16[64, 64] pages swizzle(128)\n"                    \
     "barrier full[2] (loader)\nbarrier empty[2] (consumer)\n"
-#define STAGE "shared e: f32[8, 64]\n"
+#define ATOMIC "tile t(x: in i32[M], y: inout i32[M], f: inout f32[M], z: out i32[M]) over (m in M) {\n"
+#define STAGE  "shared e: f32[8, 64]\n"
 #define LOADER                                                                                                         \
     "role loader { for k in 2 { wait(empty[k], -1); expect(full[k], 24576); copy(a[k], x[m*128 : +128, k*64 : +64], "  \
     "full[k]); copy(b[k], w[0 : +64, k*64 : +64], full[k]) } }\n"
@@ -161,6 +162,39 @@ static void test_refused(void **state) {
          "a is a shared tensor; only the consumers read those"},
         {HEAD SHARED LOADER "role consumer { @a[0] = x[0 : +128, 0 : +64] }\n}",
          "a lies in pages, which the loader's copies fill; what consumers write is resident"},
+        /* atomics */
+        {ATOMIC "role consumer { atomic_add(@y, 1, relaxed, gpu) }\n}",
+         "expected a slice of a tensor, as in atomic_add(y[i : +n], v, relaxed, gpu)"},
+        {ATOMIC "role consumer { atomic_add(x@[0 : +4], 1, relaxed, gpu) }\n}", "x is an input and cannot be written"},
+        {ATOMIC "role consumer { atomic_add(f@[0 : +4], 1.0, relaxed, gpu) }\n}",
+         "f is f32; atomics are of i32 and u32: what floats add up to depends on who comes first, and results are the "
+         "same "
+         "bits every time"},
+        {ATOMIC "role consumer { atomic_add(z@[0 : +4], 1, relaxed, gpu) }\n}",
+         "z is an output and cannot be read; atomics need an inout parameter"},
+        {ATOMIC "role consumer { atomic_add(y[0 : +4], 1, @strict, gpu) }\n}",
+         "expected an order: relaxed, acquire, release or acq_rel"},
+        {ATOMIC "role consumer { atomic_add(y[0 : +4], 1, relaxed, @7) }\n}",
+         "expected a scope: cta, which is this instruction, or gpu"},
+        {ATOMIC "role consumer { atomic_add(y[0 : +4], x@[0 : +3], relaxed, gpu) }\n}",
+         "a value of shape [3] does not fit y of shape [4]"},
+        {ATOMIC "role consumer { atomic_add(y[0 : +4], f@[0 : +4], relaxed, gpu) }\n}",
+         "y is i32, the value is f32; cast it, as in i32(x)"},
+        {ATOMIC "role consumer { atomic_add(y[0 : +1], 1, @acquire, gpu) }\n}",
+         "acquire is about what was there before: a fifth argument, a scalar, takes it"},
+        {ATOMIC "role consumer { b: u32 = 0; atomic_add(y[0 : +1], 1, acquire, gpu, @b) }\n}",
+         "what was there before goes into a variable, a scalar of i32"},
+        {ATOMIC "role consumer { b: i32 = 0; atomic_add(y@[0 : +2], 1, acquire, gpu, b) }\n}",
+         "what was there before is known of one element, not of [2]"},
+        {ATOMIC "role consumer { @atomic_add(y[0 : +1], 1) }\n}",
+         "expected atomic_add(slice, value, order, scope), and a variable for what was there before, or none"},
+        {ATOMIC "role storer { @atomic_add(y[0 : +1], 1, relaxed, gpu) }\nrole consumer {}\n}",
+         "atomic_add is what the consumer does, not the storer"},
+        {ATOMIC "unordered @x, @q\nrole consumer {}\n}", "x is only read: there is nothing to order\nq is no tensor; "
+                                                         "an unordered one is touched by several instructions at "
+                                                         "a time"},
+        {ATOMIC "role consumer { @unordered y }\n}", "what is unordered stands outside of roles, loops and conditions"},
+        {ATOMIC "unordered y, f\nrole consumer { b: i32 = 0; atomic_max(y[3], x[0], acq_rel, cta, b) }\n}", ""},
         /* barriers */
         {HEAD "barrier b (@launcher)\nrole consumer {}\n}",
          "expected the roles that arrive, each once: loader, consumer, storer"},
@@ -683,6 +717,29 @@ static void test_various(void **state) {
     mt_tile_close(file);
 }
 
+/* A text with a piece of it replaced. */
+static mt_tile *edited(const char *source, const char *piece, const char *by) {
+    text t = {0};
+    mt_tile *file;
+    const char *at = strstr(source, piece);
+    assert_non_null(at);
+    text_append(&t, source, (size_t)(at - source));
+    text_string(&t, by);
+    text_string(&t, at + strlen(piece));
+    OK(mt_tile_parse(&file, "broken.tile", t.data, t.length, NULL, &error_));
+    text_free(&t);
+    return file;
+}
+
+/* examples/level2.tile with a piece of its text replaced. */
+static mt_tile *broken(const char *piece, const char *by) {
+    text whole = {0};
+    OK(file_read(&whole, MONOTILE_SOURCE_FOLDER "/examples/level2.tile", 1 << 20, &error_));
+    mt_tile *file = edited(whole.data, piece, by);
+    text_free(&whole);
+    return file;
+}
+
 /* ---- storers ---- */
 
 static double silu_mul(const array *a, const int64_t *at) {
@@ -770,23 +827,106 @@ static void test_storer(void **state) {
     mt_tile_close(own);
 }
 
-/* ---- mistakes that show when roles run ---- */
+/* ---- atomics ---- */
 
-/* examples/level2.tile's first program with a piece of its text replaced. */
-static mt_tile *broken(const char *piece, const char *by) {
-    text whole = {0}, t = {0};
-    mt_tile *file;
-    OK(file_read(&whole, MONOTILE_SOURCE_FOLDER "/examples/level2.tile", 1 << 20, &error_));
-    const char *at = strstr(whole.data, piece);
-    assert_non_null(at);
-    text_append(&t, whole.data, (size_t)(at - whole.data));
-    text_string(&t, by);
-    text_string(&t, at + strlen(piece));
-    OK(mt_tile_parse(&file, "broken.tile", t.data, t.length, NULL, &error_));
-    text_free(&whole);
-    text_free(&t);
-    return file;
+/* Counts of numbers; sums of parts, which the last to come adds up; the rest of what atomics can do. */
+static const char atomics[] =
+    "tile fill[V = 0, T = i32](y: out T[N]) over (n in ceil(N / 16)) { y[n*16 : +16] = T(V) }\n"
+    "tile count(x: in i32[M], y: inout i32[N]) over (m in ceil(M / 24)) {\n"
+    " unordered y\n"
+    " role consumer {\n"
+    "  bin = where(i32(m*24) + iota(24) < i32(M), x[m*24 : +24], -1)\n" /* none, behind the end */
+    "  atomic_add(y[bin], 1, relaxed, gpu)\n"
+    " }\n"
+    "}\n"
+    "tile total[PARTS = 5](x: in f32[M, N], t: inout f32[PARTS, N], come: inout i32[K], y: out f32[N])\n"
+    " over (p in PARTS) {\n"
+    " unordered t, come, y\n"
+    " role consumer {\n"
+    "  t[p, 0 : +64] = reshape(sum(x[p*16 : +16, 0 : +64], axis = 0), 64)\n"
+    "  before: i32 = 0\n"
+    "  atomic_add(come[3 : +1], 1, acq_rel, gpu, before)\n"
+    "  if before == PARTS - 1 { y[0 : +64] = reshape(sum(t[0 : +PARTS, 0 : +64], axis = 0), 64) }\n"
+    " }\n"
+    "}\n"
+    "tile others(x: in i32[M], y: inout i32[N], z: inout u32[N]) over (m in ceil(M / 8)) {\n"
+    " unordered y, z\n"
+    " role consumer {\n"
+    "  v = x[m*8 : +8]\n"
+    "  atomic_min(y[0 : +1], min(v, axis = 0), relaxed, gpu)\n"
+    "  atomic_max(y[1 : +1], max(v, axis = 0), release, gpu)\n"
+    "  atomic_and(y[2 : +2], i32[2](-1) - (1 << i32(m)), relaxed, gpu)\n"
+    "  atomic_or(z[0], u32(1 << i32(m)), relaxed, gpu)\n"
+    "  atomic_max(z[1], u32(m * 1000000000), relaxed, gpu)\n"
+    "  atomic_min(z[2], 4000000000 - u32(m), relaxed, gpu)\n"
+    "  before: u32 = 5\n"
+    "  atomic_exchange(z[3], 7, acquire, gpu, before)\n"
+    "  atomic_add(z[4 : +3], u32(where(before == 7, 10, 1)), relaxed, gpu)\n"
+    "  atomic_add(z[m*2 + 8], 3, relaxed, cta)\n"
+    "  atomic_add(z[m*2 + 60], 3, relaxed, cta)\n" /* outside */
+    " }\n"
+    "}\n";
+
+static double counted(const array *a, const int64_t *at) {
+    double n = 0;
+    for (size_t i = 0; i < a[0].count; i++) n += value_of(&a[0], i) == (double)at[0];
+    return n;
 }
+static double total(const array *a, const int64_t *at) {
+    double sum = 0;
+    for (size_t i = 0; i < (size_t)a[0].extent[0]; i++) sum += value_of(&a[0], i * 64 + (size_t)at[0]);
+    return sum;
+}
+
+static double other(const array *a, const int64_t *at) {
+    double least = -1, most = -1;
+    for (size_t i = 0; i < a[0].count; i++)
+        least = fmin(least, value_of(&a[0], i)), most = fmax(most, value_of(&a[0], i));
+    const double y[16] = {least, most, -32, -32, [4 ... 15] = -1};
+    const double z[16] = {31, 4e9, 0, 7, 41, 41, 41, 0, 3, 0, 3, 0, 3, 0, 3};
+    return a[2].type[0] == 'i' ? y[at[0]] : z[at[0]];
+}
+
+static void test_atomics(void **state) {
+    (void)state;
+    mt_tile *file;
+    OK(mt_tile_parse(&file, "atomics.tile", atomics, sizeof atomics - 1, NULL, &error_));
+    array counting[] = {{.name = "x", .type = "i32", .role = MT_INPUT, .rank = 1, .extent = {211}},
+                        {.name = "y", .type = "i32", .role = MT_OUTPUT, .rank = 1, .extent = {7}}};
+    const node count[] = {{"fill", {"y=y"}}, {"count", {"x=x", "y=y"}}};
+    check(file, count, 2, counting, 2, counted, 0, COUNT_OF(schedules));
+    array adding[] = {{.name = "x", .type = "f32", .role = MT_INPUT, .rank = 2, .extent = {75, 64}},
+                      {.name = "t", .type = "f32", .role = MT_TEMP, .rank = 2, .extent = {5, 64}},
+                      {.name = "n", .type = "i32", .role = MT_TEMP, .rank = 1, .extent = {16}},
+                      {.name = "y", .type = "f32", .role = MT_OUTPUT, .rank = 1, .extent = {64}}};
+    const node add[] = {{"fill", {"y=n"}}, {"total", {"x=x", "t=t", "come=n", "y=y"}}};
+    check(file, add, 2, adding, 4, total, 1e-5, COUNT_OF(schedules));
+    array y = {.name = "y", .type = "i32", .role = MT_OUTPUT, .rank = 1, .extent = {16}}, z = y;
+    z.name = "z";
+    z.type = "u32";
+    for (int last = 0; last < 2; last++) {
+        array all[] = {
+            {.name = "x", .type = "i32", .role = MT_INPUT, .rank = 1, .extent = {40}}, last ? y : z, last ? z : y};
+        const node nodes[] = {{"fill", {"y=y", "V=-1"}}, {"fill", {"y=z"}}, {"others", {"x=x", "y=y", "z=z"}}};
+        check(file, nodes, 3, all, 3, other, 0, COUNT_OF(schedules));
+    }
+    mt_tile_close(file);
+    if (getenv("LEVEL2_MACHINE")) skip();
+    /* An order or a scope that is too weak for what others read. */
+    static const char *const weak[] = {"relaxed, gpu, before", "release, gpu, before", "acquire, gpu, before",
+                                       "acq_rel, cta, before"};
+    for (size_t i = 0; i < COUNT_OF(weak); i++) {
+        mt_error error = {0};
+        file = edited(atomics, "acq_rel, gpu, before", weak[i]);
+        for (int k = 0; k < 4; k++) make(&adding[k]);
+        if (run("sim:2", file, add, 2, adding, 4, &error) == MT_OK || !strstr(error.message, "race"))
+            fail_msg("%s: %s", weak[i], error.message);
+        for (int k = 0; k < 4; k++) free(adding[k].data);
+        mt_tile_close(file);
+    }
+}
+
+/* ---- mistakes that show when roles run ---- */
 
 static void test_mistakes(void **state) {
     (void)state;
@@ -1032,10 +1172,11 @@ int main(void) {
     if (!temporary_make(folder)) return 1;
     setenv("MONOTILE_CACHE", folder, 1);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_refused),  cmocka_unit_test(test_matmul),  cmocka_unit_test(test_attention),
-        cmocka_unit_test(test_chain),    cmocka_unit_test(test_atoms),   cmocka_unit_test(test_layouts_meet),
-        cmocka_unit_test(test_tails),    cmocka_unit_test(test_various), cmocka_unit_test(test_storer),
-        cmocka_unit_test(test_mistakes), cmocka_unit_test(test_proxies), cmocka_unit_test(test_summary),
+        cmocka_unit_test(test_refused), cmocka_unit_test(test_matmul),   cmocka_unit_test(test_attention),
+        cmocka_unit_test(test_chain),   cmocka_unit_test(test_atoms),    cmocka_unit_test(test_layouts_meet),
+        cmocka_unit_test(test_tails),   cmocka_unit_test(test_various),  cmocka_unit_test(test_storer),
+        cmocka_unit_test(test_atomics), cmocka_unit_test(test_mistakes), cmocka_unit_test(test_proxies),
+        cmocka_unit_test(test_summary),
     };
     if (getenv("LEVEL2_ONLY")) cmocka_set_test_filter(getenv("LEVEL2_ONLY"));
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);

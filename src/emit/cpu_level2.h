@@ -18,4 +18,21 @@ MT_FN void mt_barrier_arrive(mt_barrier *b, int arrivals) {
 }
 MT_FN int mt_barrier_over(const mt_barrier *b, int64_t phase) { return b->phase > phase; }
 
+/* Atomics, which give what was there before. */
+#define MT_ATOMIC(name, type, now)                                                                                     \
+    MT_FN type mt_atomic_##name(type *p, type v, int order) {                                                          \
+        type old = __atomic_load_n(p, __ATOMIC_RELAXED);                                                               \
+        while (!__atomic_compare_exchange_n(p, &old, now, 0, order, __ATOMIC_RELAXED)) {}                              \
+        return old;                                                                                                    \
+    }
+#define MT_ATOMICS(t, type)                                                                                            \
+    MT_ATOMIC(add_##t, type, (type)((uint32_t)old + (uint32_t)v))                                                      \
+    MT_ATOMIC(min_##t, type, old < v ? old : v)                                                                        \
+    MT_ATOMIC(max_##t, type, old > v ? old : v)                                                                        \
+    MT_ATOMIC(and_##t, type, old &v)                                                                                   \
+    MT_ATOMIC(or_##t, type, old | v)                                                                                   \
+    MT_ATOMIC(exchange_##t, type, v)
+MT_ATOMICS(i32, int32_t)
+MT_ATOMICS(u32, uint32_t)
+
 #endif

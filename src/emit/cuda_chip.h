@@ -198,6 +198,36 @@ MT_DEVICE void mt_add_relaxed(uint32_t *p, uint32_t v) {
     asm volatile("red.relaxed.gpu.global.add.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
 }
 
+/* The order that a fence gives to what is before it and behind it, for threads of the CTA. */
+MT_DEVICE void mt_fence_cta(void) { asm volatile("fence.acq_rel.cta;" ::: "memory"); }
+/* Atomics on words of device memory, relaxed, which give what was there before; CTA: for threads of the CTA alone. */
+#define MT_ATOMIC(name, what, type)                                                                                    \
+    template <bool CTA> MT_DEVICE type mt_atomic_##name(type *p, type v) {                                             \
+        type old;                                                                                                      \
+        if constexpr (CTA)                                                                                             \
+            asm volatile("atom.relaxed.cta.global." what " %0, [%1], %2;"                                              \
+                         : "=r"(old)                                                                                   \
+                         : "l"(__cvta_generic_to_global(p)), "r"(v)                                                    \
+                         : "memory");                                                                                  \
+        else                                                                                                           \
+            asm volatile("atom.relaxed.gpu.global." what " %0, [%1], %2;"                                              \
+                         : "=r"(old)                                                                                   \
+                         : "l"(__cvta_generic_to_global(p)), "r"(v)                                                    \
+                         : "memory");                                                                                  \
+        return old;                                                                                                    \
+    }
+#define MT_ATOMICS(t, type, ptx)                                                                                       \
+    MT_ATOMIC(add_##t, "add." ptx, type)                                                                               \
+    MT_ATOMIC(min_##t, "min." ptx, type)                                                                               \
+    MT_ATOMIC(max_##t, "max." ptx, type)                                                                               \
+    MT_ATOMIC(and_##t, "and.b32", type)                                                                                \
+    MT_ATOMIC(or_##t, "or.b32", type)                                                                                  \
+    MT_ATOMIC(exchange_##t, "exch.b32", type)
+MT_ATOMICS(i32, int32_t, "s32")
+MT_ATOMICS(u32, uint32_t, "u32")
+#undef MT_ATOMICS
+#undef MT_ATOMIC
+
 /* ---- products ---- */
 
 /* mma.m16n8k16, f32 += bf16 x bf16: d 16x8, a 16x16 (row-major), b 16x8 (column-major: k neighbours together). */

@@ -33,7 +33,7 @@ typedef struct mt_slot { /* a decoded instruction in shared memory */
     cuda_tensor tensor[CUDA_TENSORS]; /* `extent` is the current one */
     uint64_t barrier[CUDA_BARRIERS];  /* level 2: cuda_explicit.h */
     uint32_t barriers;                /* that were made */
-    uint32_t first;                   /* level 2: its first page's place in the ring */
+    uint32_t first, before;           /* level 2: its first page's place in the ring; what an atomic found */
     MT_TRACED(cuda_trace trace;)
 } mt_slot;
 

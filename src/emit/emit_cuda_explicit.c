@@ -496,6 +496,36 @@ static void print_leave(cuda_emit *e, level2_role_kind role) {
     cuda_print(e, "    return;");
 }
 
+/* ---- atomics ---- */
+
+void cuda_level2_atomic(cuda_emit *e, const role_statement *s, const char *place, const char *value) {
+    const level2_action *a = s->action;
+    cuda_print(e, "%smt_atomic_%s_%s<%s>(%s, %s);",
+               a->variable >= 0 ? "((mt_slot *)mt->slot)->before = (uint32_t)" : "", explicit_atomics[a->atomic],
+               e->r->op.params[s->access->param].type->name, a->scope == LEVEL2_CTA ? "true" : "false", place, value);
+}
+
+/* The role's threads have met before a release, and meet behind an acquire, which one of them carries out for all. */
+static void atomic(cuda_emit *e, const role_statement *s) {
+    const level2_action *a = s->action;
+    const char *fence = a->scope == LEVEL2_CTA ? "mt_fence_cta();" : "mt_fence();";
+    const bool acquires = a->order == LEVEL2_ACQUIRE || a->order == LEVEL2_ACQ_REL;
+    if (a->order == LEVEL2_RELEASE || a->order == LEVEL2_ACQ_REL) {
+        cuda_print(e, "mt_sync();");
+        cuda_print(e, fence);
+    }
+    if (a->variable >= 0) cuda_print(e, "if (mt->thread == 0) ((mt_slot *)mt->slot)->before = 0;");
+    CUDA_OPEN(e, "{");
+    cuda_store(e, s);
+    cuda_close(e);
+    if (acquires) cuda_print(e, fence);
+    if (a->variable < 0) return;
+    cuda_print(e, "mt_sync();");
+    cuda_print(e, "%s = (%s)mt->slot->before;", e->names[a->variable],
+               emit_c_type(e->r->op.variables[a->variable].type));
+    cuda_print(e, "mt_sync(); // the next one may be written");
+}
+
 /* ---- actions ---- */
 
 static void print_text(cuda_emit *e, const role_statement *s) {
@@ -564,6 +594,9 @@ void cuda_level2_action(cuda_emit *e, const role_statement *s) {
         CUDA_OPEN(e, "{");
         wgmma(e, s);
         cuda_close(e);
+        break;
+    case LEVEL2_ATOMIC:
+        atomic(e, s);
         break;
     case LEVEL2_STORE:
         cuda_level2_store(e, s);

@@ -119,6 +119,10 @@ static void print_action(coroutines *k, const tile_statement *s) {
     case LEVEL2_WGMMA: /* done at once: level 2 lets nobody read the sums before the group is waited for */
         emit_dot(e, &e->variables[a->variable].array, s->value, e->variables[a->variable].limit);
         break;
+    case LEVEL2_ATOMIC:
+        if (a->variable >= 0) emit_print(e, "%s = 0;", e->variables[a->variable].array.name);
+        emit_store(e, s);
+        break;
     case LEVEL2_STORE:
         emit_store(e, s);
         break;

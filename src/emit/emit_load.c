@@ -5,6 +5,7 @@
  * that is needed is there, else a copy padded with zeros, so that the loop itself checks nothing. Rows of block formats
  * and of sub-byte elements are always copies: decoded floats, or one code a byte. Other loads check each element. */
 #include "emit/emit_internal.h"
+#include "tile/explicit.h"
 
 #include <inttypes.h>
 
@@ -267,6 +268,15 @@ typedef struct store {
     const tile_node *value;
 } store;
 
+/* Of level 2 (cpu_level2.h). */
+static const char *atomic_text(emit *e, const level2_action *a, const tile_format *t, const char *place,
+                               const char *value) {
+    static const char *const orders[] = {"RELAXED", "ACQUIRE", "RELEASE", "ACQ_REL"};
+    return arena_printf(e->memory, "%s%smt_atomic_%s_%s(&%s, %s, __ATOMIC_%s);",
+                        a->variable >= 0 ? e->variables[a->variable].array.name : "", a->variable >= 0 ? " = " : "",
+                        explicit_atomics[a->atomic], t->name, place, value, orders[a->order]);
+}
+
 static const char *store_body(emit_nest *x, const emit_index *at, const void *context) {
     emit *e = x->e;
     arena *m = e->memory;
@@ -312,6 +322,8 @@ static const char *store_body(emit_nest *x, const emit_index *at, const void *co
                                                                          : emit_index_text(x, &c[last].at));
     } else
         place = arena_printf(m, "((%s *)%s->data)[%s + %s]", type, tensor, offset, coordinate_text(x, &c[last]));
+    if (s->s->action && s->s->action->kind == LEVEL2_ATOMIC)
+        return atomic_text(e, s->s->action, t, place, emit_bare(m, v.text));
     return arena_printf(m, "%s %s %s;", place, s->s->adds ? "+=" : "=", emit_bare(m, v.text));
 }
 

@@ -10,7 +10,8 @@
  *   4. Order: of two accesses that may touch the same memory, one of which writes, the later one's instruction starts
  *      only when the earlier one's has finished, by a chain of barriers. Boxes come from the access summary of each
  *      instruction, computed again. Which pairs must be compared is frontier.c's idea, what is known to be finished
- *      order.c's; together the work is near linear in practice, and bounded by a budget always.
+ *      order.c's; together the work is near linear in practice, and bounded by a budget always. Only accesses within
+ *      a node that its program calls unordered (level 2) are the author's business.
  *
  * Nothing here shares code with the schedule, except the access summary, which is the tile program's meaning. */
 #include <stdlib.h>
@@ -121,6 +122,7 @@ static mt_status collect(checker *c, size_t i) {
         program_layer **l = &c->layers[box->tensor][box->writes];
         if (!*l) {
             if (!(*l = program_layer_new(box->writes))) return out_of_memory(c);
+            (*l)->unordered = box->unordered;
             c->active[c->active_count++] = *l;
         }
         if (!program_layer_add(*l, &r, (uint32_t)i)) return out_of_memory(c);
@@ -189,6 +191,7 @@ static bool pair_layer(checker *c, program_layer *later) {
     }
     for (int k = 0; k < c->active_count; k++) { /* also itself */
         program_layer *l = c->active[k];
+        if (later->unordered && l->unordered) continue;
         if (space_of(c, program_layer_hull(l)->tensor) == s && !add_pair(c, later, l, INT64_MIN, INT64_MAX, true))
             return false;
     }

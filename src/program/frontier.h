@@ -15,6 +15,7 @@ typedef struct program_hull {
 
 /* All accesses of one node through one of its operands, in one direction. */
 typedef struct program_layer {
+    bool unordered;     /* accesses of one node that are need no order among each other: the program's text says so */
     bool writes, fills; /* fills: writes, and the regions fill their hull without live values, exactly */
     uint32_t count, capacity;
     uint32_t cursor;         /* the first access that has not been checked */

@@ -123,6 +123,7 @@ typedef struct raw_group { /* a group while its boxes come in; they are at raw +
     int64_t *raw;
     uint32_t *class_of;
     uint32_t used;
+    bool unordered;
 } raw_group;
 
 /* A live value that not all boxes share is given up: the boxes so far are widened. */
@@ -196,7 +197,8 @@ static sched_group *make_group(sched *s, uint32_t node, raw_group *r, bool write
         }
         g->tiles = g->tiles && !__builtin_add_overflow(sum, volume(r->rank, b), &sum);
     }
-    g->tiles = g->tiles && sum == volume(r->rank, g->hull);
+    g->tiles = g->tiles && sum == volume(r->rank, g->hull) && !r->unordered;
+    g->unordered = r->unordered;
     return g;
 }
 
@@ -240,8 +242,10 @@ void sched_collect(sched *s, uint32_t n) {
             int64_t bounds[2 * TILE_RANK];
             int live[TILE_RANK];
             if (r->param != SCHED_NONE && (box->reads || box->writes) &&
-                tensor_box(s, node, r->param, box, bounds, live))
+                tensor_box(s, node, r->param, box, bounds, live)) {
+                r->unordered = box->unordered;
                 store_box(s, r, i, bounds, live);
+            }
         }
         sched_next_index(node, index);
     }

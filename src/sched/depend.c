@@ -131,7 +131,7 @@ static void order_inside(sched *s, uint32_t n) {
     for (int a = 0; a < s->group_count; a++)
         for (int b = 0; b < s->group_count; b++) {
             sched_group *h = s->groups[a], *g = s->groups[b];
-            if (h->tensor != g->tensor || (!h->writes && !g->writes)) continue;
+            if (h->tensor != g->tensor || (!h->writes && !g->writes) || (h->unordered && g->unordered)) continue;
             inner_pairs(s, h, g);
             if (s->inner.count > 32 * count + 4096) { /* nearly all conflict with all: one after another */
                 s->inner.count = 0;

@@ -48,6 +48,7 @@ typedef struct sched_group {
     uint32_t node;
     int tensor, rank;
     bool writes;
+    bool unordered;      /* its instructions, and those of others of this node that are, need no order */
     bool tiles;          /* writes; the classes are disjoint and fill the hull exactly */
     int live[TILE_RANK]; /* index into the graph's live values, or -1 */
     uint32_t class_count;

@@ -380,6 +380,7 @@ static void touch(walk *w, const tile_access *a, bool writes) {
         box->tensor = p->ordinal;
         box->reads = !writes;
         box->writes = writes;
+        box->unordered = p->unordered;
         box->rank = a->rank;
     }
     saturating_add(&w->bits[*known], bits);
@@ -421,6 +422,8 @@ static void forget(walk *w, const tile_statement *s) {
     for (; s; s = s->next) {
         if (s->kind == TILE_ASSIGN && !s->declares)
             w->variables[s->index] = range_of_type(w->op->variables[s->index].type);
+        if (s->kind == TILE_ACTION && s->action->kind == LEVEL2_ATOMIC && s->action->variable >= 0)
+            w->variables[s->action->variable] = range_of_type(w->op->variables[s->action->variable].type);
         forget(w, s->body);
         forget(w, s->otherwise);
     }
@@ -492,6 +495,11 @@ static void walk_block(walk *w, const tile_statement *s) {
             break;
         case TILE_ACTION: /* level 2: of a role its statements; of others what they read */
             if (s->value) visit(w, s->value);
+            if (s->action->kind == LEVEL2_ATOMIC) {
+                touch(w, s->access, false);
+                if (s->action->variable >= 0)
+                    w->variables[s->action->variable] = range_of_type(w->op->variables[s->action->variable].type);
+            }
             if (s->access) visit_access(w, s->access, true);
             if (s->action->kind == LEVEL2_VIEW)
                 w->variables[s->action->variable] = range_of_type(w->op->variables[s->action->variable].type);

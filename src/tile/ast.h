@@ -54,10 +54,11 @@ typedef enum ast_statement_kind {
     AST_FOR,
     AST_IF,
     /* level 2 */
-    AST_SHARED,  /* name, count, type, shape, is_pages, swizzle, rows */
-    AST_BARRIER, /* name, count, arguments: the names of roles */
-    AST_ROLE,    /* name, count: of warps or, if is_groups, of warpgroups; body */
-    AST_DO       /* name(arguments) */
+    AST_SHARED,    /* name, count, type, shape, is_pages, swizzle, rows */
+    AST_UNORDERED, /* arguments: the names of tensors */
+    AST_BARRIER,   /* name, count, arguments: the names of roles */
+    AST_ROLE,      /* name, count: of warps or, if is_groups, of warpgroups; body */
+    AST_DO         /* name(arguments) */
 } ast_statement_kind;
 
 typedef struct ast_level2 { /* what only statements of level 2 have */
@@ -79,7 +80,7 @@ typedef struct ast_statement {
     ast_expr *value;       /* the right side, or the condition of IF */
     ast_expr *begin, *end; /* FOR; begin NULL for 0 */
     bool stream;           /* FOR */
-    ast_level2 *level2;    /* SHARED, BARRIER, ROLE, DO; DECLARE behind `reg` */
+    ast_level2 *level2;    /* SHARED, BARRIER, UNORDERED, ROLE, DO; DECLARE behind `reg` */
     struct ast_statement *body, *otherwise, *next;
 } ast_statement;
 

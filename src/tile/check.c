@@ -277,6 +277,7 @@ static tile_statement *check_statement(check *c, const ast_statement *s) {
     case AST_IF:
         return check_if(c, s);
     case AST_SHARED:
+    case AST_UNORDERED:
     case AST_BARRIER:
     case AST_ROLE:
     case AST_DO:

@@ -55,10 +55,30 @@ typedef enum level2_kind {
     LEVEL2_MMA,    /* variable += value, a DOT of 16-bit floats: mma.m16n8k16 */
     LEVEL2_WGMMA,  /* the same on wgmma, from swizzled stages; it is under way until a WAIT_GROUP */
     LEVEL2_STORE,  /* into the slice `access` of a tensor, the view `value`; under way until the role's end */
+    LEVEL2_ATOMIC, /* the elements of the slice `access` = what is done with them and `value`; the scalar `variable`, if
+                      it is >= 0, is what the only one was before */
     LEVEL2_COMMIT, /* the wgmma or, in a storer, the stores before it become a group */
     LEVEL2_WAIT_GROUP, /* until at most `bytes` groups are under way; of stores, until no more still read stages */
     LEVEL2_SYNC        /* the role's threads meet */
 } level2_kind;
+
+typedef enum level2_atomic {
+    LEVEL2_ADD,
+    LEVEL2_MIN,
+    LEVEL2_MAX,
+    LEVEL2_AND,
+    LEVEL2_OR,
+    LEVEL2_EXCHANGE,
+    LEVEL2_ATOMICS
+} level2_atomic;
+typedef enum level2_memory_order {
+    LEVEL2_RELAXED,
+    LEVEL2_ACQUIRE,
+    LEVEL2_RELEASE,
+    LEVEL2_ACQ_REL,
+    LEVEL2_ORDERS
+} level2_memory_order;
+typedef enum level2_scope { LEVEL2_CTA, LEVEL2_GPU, LEVEL2_SCOPES } level2_scope;
 
 typedef struct level2_action {
     level2_kind kind;
@@ -68,6 +88,9 @@ typedef struct level2_action {
     int64_t bytes;
     int copies;
     const struct level2_action *expect; /* COPY */
+    level2_atomic atomic;
+    level2_memory_order order; /* ATOMIC: of all that the role did before it, or does behind it */
+    level2_scope scope;
 } level2_action;
 
 typedef struct level2_register { /* of a variable */
@@ -97,6 +120,8 @@ bool explicit_in_pieces(const tile_access *access, const level2_shared *to);
 
 /* explicit_rules.c: "loader", ... */
 extern const char *const explicit_roles[LEVEL2_ROLES];
+extern const char *const explicit_atomics[LEVEL2_ATOMICS]; /* "add", ... */
+extern const char *const explicit_orders[LEVEL2_ORDERS], *const explicit_scopes[LEVEL2_SCOPES];
 
 /* explicit_layout.c: the layout in rows over all threads, of what nothing else says anything about. */
 layout explicit_spread(const tile_shape *shape, int threads);

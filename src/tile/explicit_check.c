@@ -120,6 +120,23 @@ static void check_barrier(check *c, const ast_statement *s) {
     x->barriers[x->barrier_count++] = n;
 }
 
+static void check_unordered(check *c, const ast_statement *s) {
+    level2_of(c);
+    if (!at_top(c, s, "what is unordered")) return;
+    for (const ast_expr *e = s->level2->arguments; e; e = e->next) {
+        const check_symbol *symbol = check_find(c, e->name);
+        if (symbol && symbol->kind == SYMBOL_BROKEN) continue;
+        tile_param *p = symbol && symbol->kind == SYMBOL_PARAM ? &c->op->params[symbol->index] : NULL;
+        if (!p || !p->rank)
+            REPORT(c, e->place, "%s is no tensor; an unordered one is touched by several instructions at a time",
+                   e->name);
+        else if (p->kind == TILE_IN)
+            REPORT(c, e->place, "%s is only read: there is nothing to order", e->name);
+        else
+            p->unordered = true;
+    }
+}
+
 static tile_statement *check_role(check *c, const ast_statement *s) {
     tile_level2 *x = level2_of(c);
     const int r = role_named(s->name);
@@ -529,6 +546,74 @@ static tile_statement *check_mma(check *c, const ast_statement *from, bool is_wi
     return out;
 }
 
+/* Which of the words the expression is; `count`: none. */
+static int word_of(const ast_expr *e, const char *const *words, int count) {
+    int i = 0;
+    while (i < count && (e->kind != AST_NAME || strcmp(words[i], e->name))) i++;
+    return i;
+}
+
+/* atomic_add(slice, value, order, scope) or, of one element, (slice, value, order, scope, before). */
+static tile_statement *check_atomic(check *c, const ast_statement *from) {
+    const ast_expr *to = from->level2->arguments, *what = to->next, *order = what->next, *scope = order->next,
+                   *before = scope->next;
+    tile_statement *out = new_action(c, from->place, LEVEL2_ATOMIC);
+    level2_action *a = out->action;
+    while (strcmp(explicit_atomics[a->atomic], from->name + strlen("atomic_"))) a->atomic++; /* the parser's word */
+    bool good = written_slice(c, out, to, "atomic_add(y[i : +n], v, relaxed, gpu)");
+    tile_node *value = check_open(c, what);
+    if ((a->order = (level2_memory_order)word_of(order, explicit_orders, LEVEL2_ORDERS)) == LEVEL2_ORDERS) {
+        REPORT(c, order->place, "expected an order: relaxed, acquire, release or acq_rel");
+        good = false;
+    }
+    if ((a->scope = (level2_scope)word_of(scope, explicit_scopes, LEVEL2_SCOPES)) == LEVEL2_SCOPES) {
+        REPORT(c, scope->place, "expected a scope: cta, which is this instruction, or gpu");
+        good = false;
+    }
+    if (!good || !value) return NULL;
+    const tile_param *p = &c->op->params[out->access->param];
+    if (p->kind != TILE_INOUT) {
+        REPORT(c, to->place, "%s is an output and cannot be read; atomics need an inout parameter", p->name);
+        return NULL;
+    }
+    if (strcmp(p->type->name, "i32") && strcmp(p->type->name, "u32")) {
+        REPORT(
+            c, to->place,
+            "%s is %s; atomics are of i32 and u32: what floats add up to depends on who comes first, and results are "
+            "the same bits every time",
+            p->name, p->type->name);
+        return NULL;
+    }
+    if (!check_adapt(c, value, p->type)) return NULL;
+    if (value->type != p->type) {
+        REPORT(c, what->place, "%s is %s, the value is %s; cast it, as in %s(x)", p->name, p->type->name,
+               value->type->name, p->type->name);
+        return NULL;
+    }
+    if (!(out->value = check_stretch(c, what->place, value, &out->shape, p->name))) return NULL;
+    const bool acquires = a->order == LEVEL2_ACQUIRE || a->order == LEVEL2_ACQ_REL;
+    if (!before && acquires) {
+        REPORT(c, order->place, "%s is about what was there before: a fifth argument, a scalar, takes it", order->name);
+        return NULL;
+    }
+    if (!before) return out;
+    const check_symbol *symbol = before->kind == AST_NAME ? check_find(c, before->name) : NULL;
+    if (symbol && symbol->kind == SYMBOL_BROKEN) return NULL;
+    const tile_variable *v = symbol && symbol->kind == SYMBOL_VARIABLE ? &c->op->variables[symbol->index] : NULL;
+    if (!v || v->shape.rank || v->type != p->type) {
+        REPORT(c, before->place, "what was there before goes into a variable, a scalar of %s", p->type->name);
+        return NULL;
+    }
+    if (tile_shape_count(&out->shape) != 1) {
+        REPORT(c, to->place, "what was there before is known of one element, not of %s",
+               check_shape_text(c, &out->shape));
+        return NULL;
+    }
+    a->variable = symbol->index;
+    c->op->variables[symbol->index].assignments++;
+    return out;
+}
+
 static tile_statement *check_do(check *c, const ast_statement *from) {
     enum { LOADER = 1 << LEVEL2_LOADER, CONSUMER = 1 << LEVEL2_CONSUMER, STORER = 1 << LEVEL2_STORER };
     static const struct {
@@ -544,14 +629,16 @@ static tile_statement *check_do(check *c, const ast_statement *from) {
                {"commit", "commit()", 0, CONSUMER | STORER, "consumer or the storer"},
                {"wait_group", "wait_group(n)", 1, CONSUMER | STORER, "consumer or the storer"},
                {"sync", "sync()", 0, CONSUMER, "consumer"},
-               {"store", "store(slice, stage)", 2, STORER, "storer"}};
-    enum { WAIT, ARRIVE, EXPECT, COPY, MMA, WGMMA, COMMIT, WAIT_GROUP, SYNC, STORE };
+               {"store", "store(slice, stage)", 2, STORER, "storer"},
+               {"atomic", "(slice, value, order, scope), and a variable for what was there before, or none", 4,
+                CONSUMER, "consumer"}};
+    enum { WAIT, ARRIVE, EXPECT, COPY, MMA, WGMMA, COMMIT, WAIT_GROUP, SYNC, STORE, ATOMIC };
     const ast_expr *e[3] = {0};
     int count = 0;
     size_t k = 0;
     for (const ast_expr *a = from->level2->arguments; a; a = a->next, count++)
         if (count < 3) e[count] = a;
-    while (strcmp(all[k].name, from->name)) k++; /* the parser takes no other */
+    while (k < ATOMIC && strcmp(all[k].name, from->name)) k++; /* the parser takes no other */
     if (c->role < 0) {
         REPORT(c, from->place, "%s stands in a role", from->name);
         return NULL;
@@ -560,11 +647,12 @@ static tile_statement *check_do(check *c, const ast_statement *from) {
         REPORT(c, from->place, "%s is what the %s does, not the %s", from->name, all[k].whose, explicit_roles[c->role]);
         return NULL;
     }
-    if (count != all[k].arguments) {
-        REPORT(c, from->place, "expected %s", all[k].form);
+    if (count != all[k].arguments && (k != ATOMIC || count != 5)) {
+        REPORT(c, from->place, "expected %s%s", k == ATOMIC ? from->name : "", all[k].form);
         return NULL;
     }
     if (k == COPY) return check_copy(c, from, e[0], e[1], e[2]);
+    if (k == ATOMIC) return check_atomic(c, from);
     if (k == STORE) return check_bulk_store(c, from, e[0], e[1]);
     if (k == MMA || k == WGMMA) return check_mma(c, from, k == WGMMA);
     static const level2_kind kinds[] = {
@@ -588,6 +676,9 @@ tile_statement *explicit_check(check *c, const ast_statement *from) {
         return NULL;
     case AST_BARRIER:
         check_barrier(c, from);
+        return NULL;
+    case AST_UNORDERED:
+        check_unordered(c, from);
         return NULL;
     case AST_ROLE:
         return check_role(c, from);

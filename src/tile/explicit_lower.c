@@ -266,9 +266,9 @@ static void lower_action(explicit_lowering *f, const tile_statement *s) {
     const level2_action *a = s->action;
     const tile_node *value = s->value;
     role_spread spread = {0};
-    if (a->kind == LEVEL2_PUT) {
+    if (a->kind == LEVEL2_PUT || a->kind == LEVEL2_ATOMIC) {
         layout l;
-        const tile_shape *shape = &f->x->shared[a->shared].shape;
+        const tile_shape *shape = a->kind == LEVEL2_PUT ? &f->x->shared[a->shared].shape : &s->shape;
         if (!explicit_layout_of(f->layouts, s->value, &l) || !role_same_shape(&l.shape, shape))
             l = explicit_spread(shape, 32 * f->x->warps);
         const layout *at = keep(f, &l);
@@ -281,10 +281,11 @@ static void lower_action(explicit_lowering *f, const tile_statement *s) {
         value = dot;
     }
     if (a->kind == LEVEL2_WGMMA) f->r->variables[a->variable].wgmma = true;
+    tile_access *access = fit_access(f, s->access);
     role_statement *to = append(f, ROLE_ACTION);
     to->action = a;
     to->value = value;
-    to->access = s->access;
+    to->access = access;
     to->shape = s->shape;
     to->spread = spread;
 }

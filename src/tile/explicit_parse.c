@@ -1,5 +1,6 @@
 /* The statements of level 2, from their text (docs/level2.md has the grammar). Their first words are no reserved words:
- * `shared`, `barrier`, `reg` and `role` are meant where a name follows, and those of what a role does in front of "(".
+ * `shared`, `barrier`, `unordered`, `reg` and `role` are meant where a name follows, and those of what a role does in
+ * front of "(".
  */
 #include "tile/parse.h"
 
@@ -65,6 +66,20 @@ static bool parse_barrier(parser *p, ast_statement *s) {
     return parse_exprs(p, LEX_PAREN_END, " or ',' in the roles", &s->level2->arguments) && parse_end(p);
 }
 
+/* unordered name, name */
+static bool parse_unordered(parser *p, ast_statement *s) {
+    ast_expr **out = &s->level2->arguments;
+    s->kind = AST_UNORDERED;
+    do {
+        ast_expr *n = *out = ARENA_NEW(p->memory, ast_expr);
+        n->kind = AST_NAME;
+        n->place = p->token.place;
+        if (!(n->name = parse_name(p, "the name of a tensor"))) return false;
+        out = &n->next;
+    } while (parse_continues(p) && parse_accept(p, LEX_COMMA));
+    return parse_end(p);
+}
+
 /* role name (warps = n) { statements } */
 static bool parse_role(parser *p, ast_statement *s) {
     s->kind = AST_ROLE;
@@ -117,9 +132,14 @@ bool explicit_parse(parser *p, ast_statement *s, bool *mine) {
     static const struct {
         const char *word;
         bool (*parse)(parser *p, ast_statement *s);
-    } words[] = {{"shared", parse_shared}, {"barrier", parse_barrier}, {"reg", parse_register}, {"role", parse_role}};
-    static const char *const actions[] = {"wait",  "arrive", "expect",     "copy", "mma",
-                                          "wgmma", "commit", "wait_group", "sync", "store"};
+    } words[] = {{"shared", parse_shared},
+                 {"barrier", parse_barrier},
+                 {"reg", parse_register},
+                 {"role", parse_role},
+                 {"unordered", parse_unordered}};
+    static const char *const actions[] = {
+        "wait", "arrive", "expect",     "copy",       "mma",        "wgmma",      "commit",    "wait_group",
+        "sync", "store",  "atomic_add", "atomic_min", "atomic_max", "atomic_and", "atomic_or", "atomic_exchange"};
     lexer ahead = p->lexer;
     const lex_token next = lex_next(&ahead);
     *mine = !next.starts_line && (next.kind == LEX_NAME || next.kind == LEX_PAREN);

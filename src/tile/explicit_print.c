@@ -99,6 +99,16 @@ void explicit_print_action(text *out, const tile_op *op, const tile_statement *s
         text_printf(out, ", %s)", name);
         break;
     }
+    case LEVEL2_ATOMIC: {
+        const tile_node slice = {.kind = TILE_LOAD, .access = s->access, .shape = s->shape};
+        text_printf(out, "atomic_%s(", explicit_atomics[a->atomic]);
+        tile_print_node(out, op, &slice);
+        text_string(out, ", ");
+        tile_print_node(out, op, s->value);
+        text_printf(out, ", %s, %s", explicit_orders[a->order], explicit_scopes[a->scope]);
+        text_printf(out, "%s%s)", *name ? ", " : "", name);
+        break;
+    }
     case LEVEL2_COMMIT:
         text_string(out, "commit()");
         break;

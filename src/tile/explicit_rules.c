@@ -7,6 +7,10 @@
 
 const char *const explicit_roles[LEVEL2_ROLES] = {"loader", "consumer", "storer"};
 
+const char *const explicit_atomics[LEVEL2_ATOMICS] = {"add", "min", "max", "and", "or", "exchange"};
+const char *const explicit_orders[LEVEL2_ORDERS] = {"relaxed", "acquire", "release", "acq_rel"};
+const char *const explicit_scopes[LEVEL2_SCOPES] = {"cta", "gpu"};
+
 static ast_place place_of(const tile_statement *s) { return (ast_place){s->line, s->column}; }
 
 /* ---- ranges ---- */

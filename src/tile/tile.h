@@ -138,6 +138,7 @@ typedef struct tile_param {
     const tile_format *type;      /* tensors: storage; arg: f32 or i32; live: i32 */
     int rank;                     /* tensors */
     tile_node *extent[TILE_RANK]; /* tensors: CONST, EXTENT, or an expression with LIVE and ARG */
+    bool unordered;               /* level 2: instructions of one node that touch it are not ordered by that */
     int ordinal; /* its place among the parameters of its sort: tensors, args, lives are numbered apart */
 } tile_param;
 
@@ -300,6 +301,7 @@ typedef struct tile_interval {
 typedef struct tile_box {
     int tensor; /* ordinal */
     bool reads, writes;
+    bool unordered; /* no order is wanted with other boxes of this node that are */
     int rank;
     tile_interval dim[TILE_RANK];
 } tile_box;

@@ -3,9 +3,10 @@
 #ifndef SIM_ABI_H
 #define SIM_ABI_H
 
-enum { SIM_READ, SIM_WRITE = 1, SIM_RELAXED = 2 }; /* kinds of an access: bits; relaxed: volatile or atomic */
+/* Kinds of an access: bits. Relaxed: volatile or atomic; CTA: but only for threads of its CTA. */
+enum { SIM_READ, SIM_WRITE = 1, SIM_RELAXED = 2, SIM_CTA = 8 };
 enum { SIM_SPACE_SHARED, SIM_SPACE_GLOBAL, SIM_SPACES };
-enum { SIM_ADD, SIM_AND, SIM_OR, SIM_EXCHANGE, SIM_MAX, SIM_MIN, SIM_COMPARE_EXCHANGE };
+enum { SIM_ADD, SIM_AND, SIM_OR, SIM_EXCHANGE, SIM_MAX, SIM_MIN, SIM_COMPARE_EXCHANGE, SIM_MAX_SIGNED, SIM_MIN_SIGNED };
 enum { SIM_SHUFFLE_XOR, SIM_SHUFFLE_INDEX, SIM_SHUFFLE_UP, SIM_SHUFFLE_DOWN, SIM_VOTE }; /* of a warp's lanes */
 
 /* The chip: what device code asks of it, on behalf of the thread that runs. */
@@ -28,7 +29,7 @@ typedef struct sim_calls {
     void (*bulk_commit)(void);
     void (*bulk_wait)(uint32_t groups, uint32_t reads); /* reads: until they no longer read shared memory */
     uint32_t (*load)(const uint32_t *p, uint32_t acquire);
-    uint32_t (*atomic)(uint32_t *p, uint32_t what, uint32_t value, uint32_t compare, uint32_t release);
+    uint32_t (*atomic)(uint32_t *p, uint32_t what, uint32_t value, uint32_t compare, uint32_t cta);
     void (*fence)(void);
     void (*fence_proxy)(uint32_t space); /* between the generic proxy and the async one */
     uint32_t (*barrier)(uint32_t id, uint32_t threads, uint32_t value); /* returns all values or-ed */

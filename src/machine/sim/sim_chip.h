@@ -165,6 +165,23 @@ MT_CHIP uint32_t mt_load_word(const uint32_t *p) { return mt_calls->load(p, 0); 
 MT_CHIP void mt_fence(void) { mt_calls->fence(); }
 MT_CHIP void mt_add_relaxed(uint32_t *p, uint32_t v) { mt_calls->atomic(p, SIM_ADD, v, 0, 0); }
 
+MT_CHIP void mt_fence_cta(void) { mt_calls->fence(); }
+#define MT_ATOMIC(name, what, type)                                                                                    \
+    template <bool CTA> MT_CHIP type mt_atomic_##name(type *p, type v) {                                               \
+        return (type)mt_calls->atomic((uint32_t *)p, what, (uint32_t)v, 0, CTA);                                       \
+    }
+#define MT_ATOMICS(t, type, max, min)                                                                                  \
+    MT_ATOMIC(add_##t, SIM_ADD, type)                                                                                  \
+    MT_ATOMIC(max_##t, max, type)                                                                                      \
+    MT_ATOMIC(min_##t, min, type)                                                                                      \
+    MT_ATOMIC(and_##t, SIM_AND, type)                                                                                  \
+    MT_ATOMIC(or_##t, SIM_OR, type)                                                                                    \
+    MT_ATOMIC(exchange_##t, SIM_EXCHANGE, type)
+MT_ATOMICS(u32, uint32_t, SIM_MAX, SIM_MIN)
+MT_ATOMICS(i32, int32_t, SIM_MAX_SIGNED, SIM_MIN_SIGNED)
+#undef MT_ATOMICS
+#undef MT_ATOMIC
+
 MT_CHIP void mt_mma_bf16(float *d, uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1) {
     const uint32_t all[6] = {a0, a1, a2, a3, b0, b1};
     mt_calls->mma(d, all, 0);

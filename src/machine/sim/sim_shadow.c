@@ -143,7 +143,10 @@ static bool is_fenced(const access *a, const sim_record *other) {
 static bool look(sim_run *r, const access *a, sim_record *other, uint8_t bytes, bool *reported) {
     if (!(other->bytes & bytes)) return true;
     const bool ordered = is_ordered(a, other);
-    if (!ordered && ((a->kind | other->kind) & SIM_WRITE) && !(a->kind & other->kind & SIM_RELAXED) && !*reported) {
+    const bool apart =
+        (a->kind | other->kind) & SIM_CTA && a->cta->number != other->sm; /* each other's scope lacks them */
+    if (!ordered && ((a->kind | other->kind) & SIM_WRITE) && (apart || !(a->kind & other->kind & SIM_RELAXED)) &&
+        !*reported) {
         *reported = true;
         report_race(r, a, other);
     }

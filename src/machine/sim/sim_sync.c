@@ -654,21 +654,22 @@ static uint32_t call_load(const uint32_t *p, uint32_t acquire) {
     return value;
 }
 
-static uint32_t call_atomic(uint32_t *p, uint32_t what, uint32_t value, uint32_t compare, uint32_t release) {
+static uint32_t call_atomic(uint32_t *p, uint32_t what, uint32_t value, uint32_t compare, uint32_t cta) {
     sim_run *r = sim_now;
-    (void)release;
     chip();
-    sim_access(p, 4, SIM_WRITE | SIM_RELAXED);
+    sim_access(p, 4, SIM_WRITE | SIM_RELAXED | (cta ? SIM_CTA : 0));
     sim_lane *l = this_lane();
     const uint32_t old = *p;
-    const uint32_t now = what == SIM_ADD        ? old + value
-                         : what == SIM_AND      ? (old & value)
-                         : what == SIM_OR       ? (old | value)
-                         : what == SIM_EXCHANGE ? value
-                         : what == SIM_MAX      ? (old > value ? old : value)
-                         : what == SIM_MIN      ? (old < value ? old : value)
-                         : old == compare       ? value
-                                                : old;
+    const uint32_t now = what == SIM_ADD          ? old + value
+                         : what == SIM_AND        ? (old & value)
+                         : what == SIM_OR         ? (old | value)
+                         : what == SIM_EXCHANGE   ? value
+                         : what == SIM_MAX        ? (old > value ? old : value)
+                         : what == SIM_MIN        ? (old < value ? old : value)
+                         : what == SIM_MAX_SIGNED ? ((int32_t)old > (int32_t)value ? old : value)
+                         : what == SIM_MIN_SIGNED ? ((int32_t)old < (int32_t)value ? old : value)
+                         : old == compare         ? value
+                                                  : old;
     *p = now;
     struct sim_word *word = find_word(r, p);
     sim_clock_join(r, &l->seen, word->clock);
