@@ -195,6 +195,19 @@ static void test_refused(void **state) {
                                                          "a time"},
         {ATOMIC "role consumer { @unordered y }\n}", "what is unordered stands outside of roles, loops and conditions"},
         {ATOMIC "unordered y, f\nrole consumer { b: i32 = 0; atomic_max(y[3], x[0], acq_rel, cta, b) }\n}", ""},
+        /* stamped data */
+        {ATOMIC "role consumer { stamp(@f) }\n}", "expected a slice of a tensor, as in post(t[i, :], v)"},
+        {ATOMIC "role consumer { post(y@[0 : +4], 1) }\n}", "stamped data are f32, in an inout tensor, not i32"},
+        {ATOMIC "role consumer { post(f[0 : +4], x@[0 : +4]) }\n}",
+         "f is f32, the value is i32; cast it, as in f32(x)"},
+        {ATOMIC "role consumer { post(f[0 : +4], f@[0 : +3]) }\n}", "a value of shape [3] does not fit f of shape [4]"},
+        {ATOMIC "role consumer { v: f32[3] = 0; take(@v, f[0 : +4]) }\n}",
+         "what is taken goes into a tile in registers that is f32[4]"},
+        {ATOMIC "role consumer { v: f32 = 0; take(v, f@[0]) }\n}",
+         "take takes a tile; one element is one of these: f[i : +1]"},
+        {ATOMIC "role consumer {}\nrole loader { @post(f[0], 1) }\n}",
+         "post is what the consumer does, not the loader"},
+        {ATOMIC "role consumer { v: f32[4] = 0; take(v, f[0 : +4]); stamp(f[0 : +4]); post(f[1], 2) }\n}", ""},
         /* barriers */
         {HEAD "barrier b (@launcher)\nrole consumer {}\n}",
          "expected the roles that arrive, each once: loader, consumer, storer"},
@@ -926,6 +939,74 @@ static void test_atomics(void **state) {
     }
 }
 
+/* ---- stamped data ---- */
+
+/* Running sums: each instruction takes those of the one before it. */
+static const char stamped[] =
+    "tile clear[D = 64](t: inout f32[P, D]) over (p in P) { role consumer { stamp(t[p, :]) } }\n"
+    "tile running(x: in f32[M, 64], t: inout f32[P, 64], y: out f32[P, 64]) over (p in P) {\n"
+    " unordered t\n"
+    " role consumer {\n"
+    "  part = reshape(sum(x[p*16 : +16, :], axis = 0), 64)\n"
+    "  before: f32[64] = 0\n"
+    "  if p > 0 { take(before, t[p - 1, :]) }\n"
+    "  post(t[p, :], before + part)\n"
+    "  y[p, :] = before + part\n"
+    " }\n"
+    "}\n"
+    /* all that the others leave, in two dimensions and with a part that lies outside; a NaN is no stamp */
+    "tile all(x: in f32[P, 6], t: inout f32[P, 6], y: out f32[P, 16]) over (p in 5) {\n"
+    " unordered t, y\n"
+    " role consumer {\n"
+    "  nan = x[0, 0] * 0.0 / 0.0\n"
+    "  post(t[p : +1, 0 : +4], x[p : +1, 0 : +4] * 2.0)\n"
+    "  post(t[p, 4 : +2], nan)\n"
+    "  v: f32[8, 16] = 1\n"
+    "  if p == 4 { take(v, t[0 : +8, 0 : +16]); y[0 : +8, :] = where(v == v, v, -1.0) }\n"
+    " }\n"
+    "}\n";
+
+static double running(const array *a, const int64_t *at) {
+    double sum = 0;
+    for (int64_t i = 0; i < min_i64(at[0] * 16 + 16, a[0].extent[0]); i++)
+        sum += value_of(&a[0], (size_t)(i * 64 + at[1]));
+    return sum;
+}
+static double all_taken(const array *a, const int64_t *at) {
+    return at[1] < 4 ? 2 * value_of(&a[0], (size_t)(at[0] * 6 + at[1])) : at[1] < 6 ? -1 : 0;
+}
+
+static void test_stamped(void **state) {
+    (void)state;
+    mt_tile *file;
+    OK(mt_tile_parse(&file, "stamped.tile", stamped, sizeof stamped - 1, NULL, &error_));
+    array sums[] = {{.name = "x", .type = "f32", .role = MT_INPUT, .rank = 2, .extent = {90, 64}},
+                    {.name = "t", .type = "f32", .role = MT_TEMP, .rank = 2, .extent = {6, 64}},
+                    {.name = "y", .type = "f32", .role = MT_OUTPUT, .rank = 2, .extent = {6, 64}}};
+    const node nodes[] = {{"clear", {"t=t"}}, {"running", {"x=x", "t=t", "y=y"}}};
+    check(file, nodes, 2, sums, 3, running, 1e-5, COUNT_OF(schedules));
+    array five[] = {{.name = "x", .type = "f32", .role = MT_INPUT, .rank = 2, .extent = {5, 6}},
+                    {.name = "t", .type = "f32", .role = MT_TEMP, .rank = 2, .extent = {5, 6}},
+                    {.name = "y", .type = "f32", .role = MT_OUTPUT, .rank = 2, .extent = {5, 16}}};
+    const node takes[] = {{"clear", {"t=t", "D=6"}}, {"all", {"x=x", "t=t", "y=y"}}};
+    check(file, takes, 2, five, 3, all_taken, 1e-6, COUNT_OF(schedules));
+    mt_tile_close(file);
+    if (getenv("LEVEL2_MACHINE")) skip();
+    static const struct {
+        const char *piece, *by, *says;
+    } mistakes[] = {{"post(t[p, :], before + part)", "t[p, :] = before + part", "race"},
+                    {"post(t[p, :], before + part)", "if p != 2 { post(t[p, :], before + part) }", "deadlock"}};
+    for (size_t i = 0; i < COUNT_OF(mistakes); i++) {
+        mt_error error = {0};
+        file = edited(stamped, mistakes[i].piece, mistakes[i].by);
+        for (int k = 0; k < 3; k++) make(&sums[k]);
+        if (run("sim:2", file, nodes, 2, sums, 3, &error) == MT_OK || !strstr(error.message, mistakes[i].says))
+            fail_msg("%s: %s", mistakes[i].by, error.message);
+        for (int k = 0; k < 3; k++) free(sums[k].data);
+        mt_tile_close(file);
+    }
+}
+
 /* ---- mistakes that show when roles run ---- */
 
 static void test_mistakes(void **state) {
@@ -1172,11 +1253,11 @@ int main(void) {
     if (!temporary_make(folder)) return 1;
     setenv("MONOTILE_CACHE", folder, 1);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_refused), cmocka_unit_test(test_matmul),   cmocka_unit_test(test_attention),
-        cmocka_unit_test(test_chain),   cmocka_unit_test(test_atoms),    cmocka_unit_test(test_layouts_meet),
-        cmocka_unit_test(test_tails),   cmocka_unit_test(test_various),  cmocka_unit_test(test_storer),
-        cmocka_unit_test(test_atomics), cmocka_unit_test(test_mistakes), cmocka_unit_test(test_proxies),
-        cmocka_unit_test(test_summary),
+        cmocka_unit_test(test_refused), cmocka_unit_test(test_matmul),  cmocka_unit_test(test_attention),
+        cmocka_unit_test(test_chain),   cmocka_unit_test(test_atoms),   cmocka_unit_test(test_layouts_meet),
+        cmocka_unit_test(test_tails),   cmocka_unit_test(test_various), cmocka_unit_test(test_storer),
+        cmocka_unit_test(test_atomics), cmocka_unit_test(test_stamped), cmocka_unit_test(test_mistakes),
+        cmocka_unit_test(test_proxies), cmocka_unit_test(test_summary),
     };
     if (getenv("LEVEL2_ONLY")) cmocka_set_test_filter(getenv("LEVEL2_ONLY"));
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);

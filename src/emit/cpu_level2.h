@@ -18,6 +18,33 @@ MT_FN void mt_barrier_arrive(mt_barrier *b, int arrivals) {
 }
 MT_FN int mt_barrier_over(const mt_barrier *b, int64_t phase) { return b->phase > phase; }
 
+/* Stamped data: floats that hold a pattern which no result has until one is posted. A NaN that has it is posted as
+ * another. */
+#include <sched.h>
+#include <time.h>
+#define MT_STAMP 0xffffffffu
+MT_FN void mt_stamp(float *p) { __atomic_store_n((uint32_t *)p, MT_STAMP, __ATOMIC_RELAXED); }
+MT_FN void mt_post(float *p, float v) {
+    const uint32_t bits = mt_bits(v);
+    __atomic_store_n((uint32_t *)p, bits == MT_STAMP ? 0x7fffffffu : bits, __ATOMIC_RELAXED);
+}
+/* Whether one of them has not been posted when they were copied here; then they will be copied again. */
+MT_FN int mt_stamped(const float *p, int64_t count) {
+    int64_t i = 0;
+    while (i < count && mt_bits(p[i]) != MT_STAMP) i++;
+    __asm__ volatile("" ::: "memory");
+    return i < count;
+}
+/* Lets others run; 0 after 10 seconds. */
+MT_FN int mt_patient(uint64_t *since) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    const uint64_t now = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+    if (!*since) *since = now;
+    sched_yield();
+    return now - *since < 10000000000u;
+}
+
 /* Atomics, which give what was there before. */
 #define MT_ATOMIC(name, type, now)                                                                                     \
     MT_FN type mt_atomic_##name(type *p, type v, int order) {                                                          \

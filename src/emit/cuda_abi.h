@@ -58,6 +58,7 @@ typedef enum cuda_reason {
     CUDA_BARRIER_WAIT,
     CUDA_PAGE_WAIT,
     CUDA_SLOT_WAIT,
+    CUDA_STAMP_WAIT,
     CUDA_BAD_OPCODE
 } cuda_reason;
 typedef enum cuda_role { CUDA_ROLE_CONSUMER, CUDA_ROLE_LOADER, CUDA_ROLE_CONTROLLER } cuda_role;

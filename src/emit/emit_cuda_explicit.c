@@ -89,7 +89,7 @@ static void open_walk(cuda_nest *x, const role_spread *s, const cuda_rows *rows,
 }
 
 void cuda_level2_open(cuda_nest *x, const role_spread *s, const cuda_rows *rows, const char *condition) {
-    open_walk(x, s, rows, condition, true);
+    open_walk(x, s, rows, condition, !s->everyone);
 }
 
 /* ---- elements ---- */
@@ -496,10 +496,17 @@ static void print_leave(cuda_emit *e, level2_role_kind role) {
     cuda_print(e, "    return;");
 }
 
-/* ---- atomics ---- */
+/* ---- what others may be at, too ---- */
 
-void cuda_level2_atomic(cuda_emit *e, const role_statement *s, const char *place, const char *value) {
+void cuda_level2_shared_element(cuda_emit *e, const role_statement *s, const char *place, const char *value) {
     const level2_action *a = s->action;
+    if (a->kind == LEVEL2_TAKE)
+        cuda_print(e, "%s = mt_take_posted(mt, %s);", value, place);
+    else if (a->kind == LEVEL2_POST)
+        cuda_print(e, "mt_post(%s, %s);", place, value);
+    else if (a->kind == LEVEL2_STAMP)
+        cuda_print(e, "mt_stamp(%s);", place);
+    if (a->kind != LEVEL2_ATOMIC) return;
     cuda_print(e, "%smt_atomic_%s_%s<%s>(%s, %s);",
                a->variable >= 0 ? "((mt_slot *)mt->slot)->before = (uint32_t)" : "", explicit_atomics[a->atomic],
                e->r->op.params[s->access->param].type->name, a->scope == LEVEL2_CTA ? "true" : "false", place, value);
@@ -594,6 +601,19 @@ void cuda_level2_action(cuda_emit *e, const role_statement *s) {
         CUDA_OPEN(e, "{");
         wgmma(e, s);
         cuda_close(e);
+        break;
+    case LEVEL2_TAKE: {
+        const char *i = cuda_name(e, "i");
+        cuda_print(e, "#pragma unroll");
+        cuda_print(e, "for (int %s = 0; %s < %" PRId64 "; %s++) %s[%s] = 0; // outside", i, i,
+                   layout_locals(e->r->variables[a->variable].layout), i, e->names[a->variable], i);
+    } /* fall through */
+    case LEVEL2_STAMP:
+    case LEVEL2_POST:
+        CUDA_OPEN(e, "{");
+        cuda_store(e, s);
+        cuda_close(e);
+        if (a->kind == LEVEL2_TAKE) cuda_print(e, "mt_taken(mt);");
         break;
     case LEVEL2_ATOMIC:
         atomic(e, s);

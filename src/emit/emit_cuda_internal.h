@@ -177,8 +177,8 @@ void cuda_level2_walk(cuda_nest *x, const role_spread *s);
 
 struct layout_shared; /* tile/layout.h */
 struct level2_action; /* tile/explicit.h */
-/* An element of an ATOMIC. */
-void cuda_level2_atomic(cuda_emit *e, const role_statement *s, const char *place, const char *value);
+/* An element of an ATOMIC, a STAMP, a POST or a TAKE. */
+void cuda_level2_shared_element(cuda_emit *e, const role_statement *s, const char *place, const char *value);
 /* The byte of an element in a stage; NULL: the coordinate is 0. */
 const char *cuda_level2_place(arena *m, const struct layout_shared *s, const char *const *coordinate);
 const struct level2_shared *cuda_level2_shared(const cuda_emit *e, int variable); /* that the view is a stage of */

@@ -456,9 +456,9 @@ void cuda_store(cuda_emit *e, const role_statement *s) {
     cuda_nest x;
     cuda_index at[TILE_RANK], below[TILE_RANK];
     coordinate c[TILE_RANK];
-    tile_shape shape = s->shape; /* what is spread */
-    const bool atomic = s->kind == ROLE_ACTION;
-    if (!atomic) role_scattered(s, &shape);
+    tile_shape shape = s->shape;                /* what is spread */
+    const bool single = s->kind == ROLE_ACTION; /* elements one by one */
+    if (!single) role_scattered(s, &shape);
     cuda_nest_begin(e, &x, s->spread.vector);
     const cuda_rows rows = cuda_rows_of(e, &s->spread);
     cuda_level2_walk(&x, &s->spread);
@@ -485,7 +485,7 @@ void cuda_store(cuda_emit *e, const role_statement *s) {
                *rest = NULL;
     const cuda_value v = cuda_element(&x, n, below);
     const char *value = is_e8m0(t) ? arena_printf(m, "(uint8_t)%s", v.text) : emit_bare(m, v.text);
-    const bool whole = s->spread.vector > 1 && !s->adds && !atomic; /* a vector is stored at once */
+    const bool whole = s->spread.vector > 1 && !s->adds && !single; /* a vector is stored at once */
     emit_line *const lines = x.first[LEVEL_VECTOR];
     x.first[LEVEL_VECTOR] = NULL;
     cuda_rows_open(&x, &s->spread, &rows, rows_valid);
@@ -531,8 +531,8 @@ void cuda_store(cuda_emit *e, const role_statement *s) {
         if (valid) cuda_print(e, "if (%s)", valid);
         if (is_packed(t))
             cuda_print(e, "mt_put_bits(%s->data, %s, %d, (uint32_t)%s);", tensor, rest ? rest : "0", t->bits, v.text);
-        else if (atomic)
-            cuda_level2_atomic(e, s, arena_printf(m, "%s + %s", pointer, rest ? rest : "0"), value);
+        else if (single)
+            cuda_level2_shared_element(e, s, arena_printf(m, "%s + %s", pointer, rest ? rest : "0"), value);
         else
             cuda_print(e, "%s[%s] %s %s;", pointer, rest ? emit_bare(m, rest) : "0", s->adds ? "+=" : "=", value);
     }

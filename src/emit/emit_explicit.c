@@ -123,6 +123,24 @@ static void print_action(coroutines *k, const tile_statement *s) {
         if (a->variable >= 0) emit_print(e, "%s = 0;", e->variables[a->variable].array.name);
         emit_store(e, s);
         break;
+    case LEVEL2_TAKE: {
+        const emit_array *to = &e->variables[a->variable].array;
+        tile_node *slice = ARENA_NEW(e->memory, tile_node);
+        *slice =
+            (tile_node){.kind = TILE_LOAD, .type = to->type, .shape = s->shape, .access = s->access, .line = s->line};
+        emit_print(e, "for (uint64_t mt_since = 0;;) {");
+        e->indent++;
+        emit_assign_variable(e, a->variable, slice);
+        emit_print(e, "if (!mt_stamped(%s, %" PRId64 ")) break;", to->name, tile_shape_count(&s->shape));
+        emit_print(e, "if (mt_patient(&mt_since)) continue;");
+        emit_print(e, "mt_cpu_stuck[%d] = \"role consumer takes stamped data at line %d\";", LEVEL2_CONSUMER, s->line);
+        emit_print(e, "return;");
+        e->indent--;
+        emit_print(e, "}");
+        break;
+    }
+    case LEVEL2_STAMP:
+    case LEVEL2_POST:
     case LEVEL2_STORE:
         emit_store(e, s);
         break;

@@ -268,9 +268,11 @@ typedef struct store {
     const tile_node *value;
 } store;
 
-/* Of level 2 (cpu_level2.h). */
-static const char *atomic_text(emit *e, const level2_action *a, const tile_format *t, const char *place,
+/* What level 2 does to elements that others may be at, too (cpu_level2.h). */
+static const char *shared_text(emit *e, const level2_action *a, const tile_format *t, const char *place,
                                const char *value) {
+    if (a->kind == LEVEL2_STAMP) return arena_printf(e->memory, "mt_stamp(&%s);", place);
+    if (a->kind == LEVEL2_POST) return arena_printf(e->memory, "mt_post(&%s, %s);", place, value);
     static const char *const orders[] = {"RELAXED", "ACQUIRE", "RELEASE", "ACQ_REL"};
     return arena_printf(e->memory, "%s%smt_atomic_%s_%s(&%s, %s, __ATOMIC_%s);",
                         a->variable >= 0 ? e->variables[a->variable].array.name : "", a->variable >= 0 ? " = " : "",
@@ -322,8 +324,8 @@ static const char *store_body(emit_nest *x, const emit_index *at, const void *co
                                                                          : emit_index_text(x, &c[last].at));
     } else
         place = arena_printf(m, "((%s *)%s->data)[%s + %s]", type, tensor, offset, coordinate_text(x, &c[last]));
-    if (s->s->action && s->s->action->kind == LEVEL2_ATOMIC)
-        return atomic_text(e, s->s->action, t, place, emit_bare(m, v.text));
+    if (s->s->action && s->s->action->kind != LEVEL2_STORE)
+        return shared_text(e, s->s->action, t, place, emit_bare(m, v.text));
     return arena_printf(m, "%s %s %s;", place, s->s->adds ? "+=" : "=", emit_bare(m, v.text));
 }
 

@@ -500,7 +500,7 @@ static void walk_block(walk *w, const tile_statement *s) {
                 if (s->action->variable >= 0)
                     w->variables[s->action->variable] = range_of_type(w->op->variables[s->action->variable].type);
             }
-            if (s->access) visit_access(w, s->access, true);
+            if (s->access) visit_access(w, s->access, s->action->kind != LEVEL2_TAKE);
             if (s->action->kind == LEVEL2_VIEW)
                 w->variables[s->action->variable] = range_of_type(w->op->variables[s->action->variable].type);
             walk_block(w, s->body);

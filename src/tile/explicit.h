@@ -57,7 +57,10 @@ typedef enum level2_kind {
     LEVEL2_STORE,  /* into the slice `access` of a tensor, the view `value`; under way until the role's end */
     LEVEL2_ATOMIC, /* the elements of the slice `access` = what is done with them and `value`; the scalar `variable`, if
                       it is >= 0, is what the only one was before */
-    LEVEL2_COMMIT, /* the wgmma or, in a storer, the stores before it become a group */
+    LEVEL2_STAMP,  /* the elements of the slice `access` get a pattern that no result has */
+    LEVEL2_POST,   /* the elements of the slice = value, one by one */
+    LEVEL2_TAKE, /* variable = value, which is itself: the elements of the slice, when none has the pattern any more */
+    LEVEL2_COMMIT,     /* the wgmma or, in a storer, the stores before it become a group */
     LEVEL2_WAIT_GROUP, /* until at most `bytes` groups are under way; of stores, until no more still read stages */
     LEVEL2_SYNC        /* the role's threads meet */
 } level2_kind;

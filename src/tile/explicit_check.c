@@ -614,6 +614,47 @@ static tile_statement *check_atomic(check *c, const ast_statement *from) {
     return out;
 }
 
+/* stamp(slice), post(slice, value), take(variable, slice). */
+static tile_statement *check_stamped(check *c, const ast_statement *from, level2_kind kind) {
+    const ast_expr *first = from->level2->arguments, *to = kind == LEVEL2_TAKE ? first->next : first;
+    tile_statement *out = new_action(c, from->place, kind);
+    if (!written_slice(c, out, to, kind == LEVEL2_TAKE ? "take(v, t[i, :])" : "post(t[i, :], v)")) return NULL;
+    const tile_param *p = &c->op->params[out->access->param];
+    if (p->type != c->f32 || p->kind != TILE_INOUT) {
+        REPORT(c, to->place, "stamped data are f32, in an inout tensor, not %s", p->type->name);
+        return NULL;
+    }
+    if (kind == LEVEL2_STAMP)
+        return (out->value = check_node(c, from->place, TILE_CONST, c->f32, &(tile_shape){0})) ? out : NULL;
+    if (kind == LEVEL2_POST) {
+        tile_node *value = check_open(c, first->next);
+        if (!value || !check_adapt(c, value, c->f32)) return NULL;
+        if (value->type != c->f32) {
+            REPORT(c, first->next->place, "%s is f32, the value is %s; cast it, as in f32(x)", p->name,
+                   value->type->name);
+            return NULL;
+        }
+        return (out->value = check_stretch(c, first->next->place, value, &out->shape, p->name)) ? out : NULL;
+    }
+    const check_symbol *symbol = first->kind == AST_NAME ? check_find(c, first->name) : NULL;
+    if (symbol && symbol->kind == SYMBOL_BROKEN) return NULL;
+    if (!out->shape.rank) {
+        REPORT(c, to->place, "take takes a tile; one element is one of these: %s[i : +1]", p->name);
+        return NULL;
+    }
+    if (!symbol || symbol->kind != SYMBOL_VARIABLE || c->op->variables[symbol->index].type != c->f32 ||
+        !check_same_shape(&c->op->variables[symbol->index].shape, &out->shape)) {
+        REPORT(c, first->place, "what is taken goes into a tile in registers that is f32%s",
+               check_shape_text(c, &out->shape));
+        return NULL;
+    }
+    out->action->variable = symbol->index;
+    c->op->variables[symbol->index].assignments++;
+    out->value = check_node(c, first->place, TILE_VAR, c->f32, &out->shape);
+    out->value->index = symbol->index;
+    return out;
+}
+
 static tile_statement *check_do(check *c, const ast_statement *from) {
     enum { LOADER = 1 << LEVEL2_LOADER, CONSUMER = 1 << LEVEL2_CONSUMER, STORER = 1 << LEVEL2_STORER };
     static const struct {
@@ -630,9 +671,12 @@ static tile_statement *check_do(check *c, const ast_statement *from) {
                {"wait_group", "wait_group(n)", 1, CONSUMER | STORER, "consumer or the storer"},
                {"sync", "sync()", 0, CONSUMER, "consumer"},
                {"store", "store(slice, stage)", 2, STORER, "storer"},
+               {"stamp", "stamp(slice)", 1, CONSUMER, "consumer"},
+               {"post", "post(slice, value)", 2, CONSUMER, "consumer"},
+               {"take", "take(variable, slice)", 2, CONSUMER, "consumer"},
                {"atomic", "(slice, value, order, scope), and a variable for what was there before, or none", 4,
                 CONSUMER, "consumer"}};
-    enum { WAIT, ARRIVE, EXPECT, COPY, MMA, WGMMA, COMMIT, WAIT_GROUP, SYNC, STORE, ATOMIC };
+    enum { WAIT, ARRIVE, EXPECT, COPY, MMA, WGMMA, COMMIT, WAIT_GROUP, SYNC, STORE, STAMP, POST, TAKE, ATOMIC };
     const ast_expr *e[3] = {0};
     int count = 0;
     size_t k = 0;
@@ -653,6 +697,8 @@ static tile_statement *check_do(check *c, const ast_statement *from) {
     }
     if (k == COPY) return check_copy(c, from, e[0], e[1], e[2]);
     if (k == ATOMIC) return check_atomic(c, from);
+    if (k == STAMP || k == POST || k == TAKE)
+        return check_stamped(c, from, k == STAMP ? LEVEL2_STAMP : k == POST ? LEVEL2_POST : LEVEL2_TAKE);
     if (k == STORE) return check_bulk_store(c, from, e[0], e[1]);
     if (k == MMA || k == WGMMA) return check_mma(c, from, k == WGMMA);
     static const level2_kind kinds[] = {

@@ -209,7 +209,8 @@ static void propagate(inference *f, const tile_statement *s) {
                 set(f, s->index, &l, "of what it is computed from");
             tell(f, s->value, known(f, s->index) ? &f->registers[s->index].layout : NULL);
         } else if (s->kind == TILE_STORE ||
-                   (s->kind == TILE_ACTION && (s->action->kind == LEVEL2_PUT || s->action->kind == LEVEL2_ATOMIC)))
+                   (s->kind == TILE_ACTION && (s->action->kind == LEVEL2_PUT || s->action->kind == LEVEL2_ATOMIC ||
+                                               s->action->kind == LEVEL2_POST)))
             tell(f, s->value, NULL);
         propagate(f, s->body);
         propagate(f, s->otherwise);

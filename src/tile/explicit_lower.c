@@ -266,7 +266,10 @@ static void lower_action(explicit_lowering *f, const tile_statement *s) {
     const level2_action *a = s->action;
     const tile_node *value = s->value;
     role_spread spread = {0};
-    if (a->kind == LEVEL2_PUT || a->kind == LEVEL2_ATOMIC) {
+    if (a->kind == LEVEL2_TAKE) {
+        spread = spread_of(f, f->layouts[a->variable], &s->shape);
+        spread.everyone = true;
+    } else if (a->kind == LEVEL2_PUT || a->kind == LEVEL2_ATOMIC || a->kind == LEVEL2_POST || a->kind == LEVEL2_STAMP) {
         layout l;
         const tile_shape *shape = a->kind == LEVEL2_PUT ? &f->x->shared[a->shared].shape : &s->shape;
         if (!explicit_layout_of(f->layouts, s->value, &l) || !role_same_shape(&l.shape, shape))

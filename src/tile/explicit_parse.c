@@ -138,8 +138,9 @@ bool explicit_parse(parser *p, ast_statement *s, bool *mine) {
                  {"role", parse_role},
                  {"unordered", parse_unordered}};
     static const char *const actions[] = {
-        "wait", "arrive", "expect",     "copy",       "mma",        "wgmma",      "commit",    "wait_group",
-        "sync", "store",  "atomic_add", "atomic_min", "atomic_max", "atomic_and", "atomic_or", "atomic_exchange"};
+        "wait",  "arrive", "expect",     "copy",       "mma",        "wgmma",      "commit",    "wait_group",
+        "sync",  "store",  "atomic_add", "atomic_min", "atomic_max", "atomic_and", "atomic_or", "atomic_exchange",
+        "stamp", "post",   "take"};
     lexer ahead = p->lexer;
     const lex_token next = lex_next(&ahead);
     *mine = !next.starts_line && (next.kind == LEX_NAME || next.kind == LEX_PAREN);

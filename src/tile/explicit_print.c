@@ -109,6 +109,18 @@ void explicit_print_action(text *out, const tile_op *op, const tile_statement *s
         text_printf(out, "%s%s)", *name ? ", " : "", name);
         break;
     }
+    case LEVEL2_STAMP:
+    case LEVEL2_POST:
+    case LEVEL2_TAKE: {
+        const tile_node slice = {.kind = TILE_LOAD, .access = s->access, .shape = s->shape};
+        text_string(out, a->kind == LEVEL2_STAMP ? "stamp(" : a->kind == LEVEL2_POST ? "post(" : "take(");
+        if (a->kind == LEVEL2_TAKE) text_printf(out, "%s, ", name);
+        tile_print_node(out, op, &slice);
+        if (a->kind == LEVEL2_POST) text_string(out, ", ");
+        if (a->kind == LEVEL2_POST) tile_print_node(out, op, s->value);
+        text_string(out, ")");
+        break;
+    }
     case LEVEL2_COMMIT:
         text_string(out, "commit()");
         break;

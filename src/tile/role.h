@@ -150,6 +150,7 @@ typedef struct role_spread {
     bool fragment;
     const struct layout
         *registers; /* level 2: the elements of a tile in this layout; `vector` of its neighbours at once */
+    bool everyone;  /* level 2: threads that hold the same, too, where it is not only computed */
 } role_spread;
 
 typedef enum role_kind {

@@ -270,6 +270,9 @@ static mt_status describe_failure(const cuda_session *s, mt_error *error) {
     case CUDA_SLOT_WAIT:
         return error_set(error, MT_E_HANG, name, "SM %u, %s: waited %g s for an instruction slot (run %u)",
                          f->processor, role, s->timeout, f->epoch);
+    case CUDA_STAMP_WAIT:
+        return error_set(error, MT_E_HANG, name, "SM %u, %s: waited %g s for stamped data that nobody posted (run %u)",
+                         f->processor, role, s->timeout, f->epoch);
     case CUDA_BAD_OPCODE:
         return error_set(error, MT_E_FORMAT, name, "SM %u, %s: no op has the opcode %u (run %u)", f->processor, role,
                          f->actual, f->epoch);
