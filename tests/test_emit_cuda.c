@@ -488,7 +488,7 @@ static void test_programs_fit(void **state) {
     mt_model_close(model);
 }
 
-/* Level 2: with copies that count bytes; with wgmma on Hopper alone. */
+/* Level 2: with copies that count bytes; with wgmma, and register budgets, on Hopper alone. */
 static void test_level2(void **state) {
     (void)state;
     static const struct {
@@ -498,22 +498,29 @@ static void test_level2(void **state) {
         bool wgmma;
     } programs[] = {{"matmul2", {{"N", 256, NULL}, {"K", 192, NULL}}, 2, false},
                     {"silu_mul2", {{"N", 1000, NULL}}, 1, false},
+                    {"column_sums2", {{"PARTS", 4, NULL}}, 1, false},
+                    {"running2", {{"", 0, NULL}}, 0, false},
                     {"matmul2_wgmma", {{"N", 256, NULL}, {"K", 192, NULL}}, 2, true},
                     {"attention2", {{"H", 4, NULL}, {"HK", 2, NULL}, {"D", 64, NULL}}, 3, false},
                     {"attention2_wgmma", {{"H", 4, NULL}, {"HK", 2, NULL}, {"D", 64, NULL}}, 3, true}};
     static const char *const options[] = {"--std=c++17", "-default-device"};
+    static const char budgets[] =
+        "tile budgets(x: in f32[M, 64], y: out f32[M]) over (m in ceil(M / 16)) {\n"
+        " role consumer (registers = 216) { y[m*16 : +16] = reshape(sum(x[m*16 : +16, :], axis = 1), 16) }\n"
+        "}\n";
     text source = {0};
     mt_error error = {0};
     tile_diagnostics diagnostics = {0};
-    tile_file *file;
+    tile_file *file, *own;
     int major, minor;
     const bool compiles = cuda_nvrtc_version(&major, &minor, NULL) == MT_OK;
     assert_int_equal(file_read(&source, MONOTILE_SOURCE_FOLDER "/examples/level2.tile", 1 << 20, &error), MT_OK);
     assert_int_equal(tile_parse(&file, "level2.tile", source.data, source.length, &diagnostics, &error), MT_OK);
+    assert_int_equal(tile_parse(&own, "own.tile", budgets, sizeof budgets - 1, &diagnostics, &error), MT_OK);
     for (size_t d = 0; d < COUNT_OF(devices); d++) {
         const role_chip chip = chip_of(devices[d].architecture);
         emit_cuda_info info = {.no_lines = true, .target = &chip};
-        emit_cuda_op ops[COUNT_OF(programs)];
+        emit_cuda_op ops[COUNT_OF(programs) + 1] = {0};
         text unit = {0}, cubin = {0}, log = {0};
         size_t count = 0;
         for (size_t i = 0; i < COUNT_OF(programs); i++) {
@@ -534,6 +541,14 @@ static void test_level2(void **state) {
             assert_non_null(
                 strstr(error.message, devices[d].major < 9 ? "level 2 on this chip" : "wgmma on this chip"));
         }
+        emit_cuda_op *budget = &ops[count];
+        text one = {0};
+        assert_int_equal(tile_bind(case_memory, &budget->op, own, "budgets", NULL, 0, &diagnostics, &error), MT_OK);
+        assert_int_equal(emit_cuda(&one, budget, 1, &info, &error), devices[d].major == 9 ? MT_OK : MT_E_UNSUPPORTED);
+        assert_int_equal(devices[d].major == 9 ? info.threads : CUDA_BUDGET_THREADS, CUDA_BUDGET_THREADS);
+        if (devices[d].major > 9) assert_non_null(strstr(error.message, "register budgets on this chip"));
+        count += devices[d].major == 9;
+        text_free(&one);
         if (count && compiles) {
             assert_int_equal(emit_cuda(&unit, ops, count, &info, &error), MT_OK);
             const cuda_unit u = {.name = "program.cu",
@@ -552,6 +567,7 @@ static void test_level2(void **state) {
     }
     text_free(&source);
     text_free(&diagnostics.text);
+    tile_file_free(own);
     tile_file_free(file);
 }
 

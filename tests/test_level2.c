@@ -36,9 +36,10 @@
     "barrier full[2] (loader)\nbarrier empty[2] (consumer)\n"
 #define ATOMIC "tile t(x: in i32[M], y: inout i32[M], f: inout f32[M], z: out i32[M]) over (m in M) {\n"
 #define STAGE  "shared e: f32[8, 64]\n"
-#define LOADER                                                                                                         \
-    "role loader { for k in 2 { wait(empty[k], -1); expect(full[k], 24576); copy(a[k], x[m*128 : +128, k*64 : +64], "  \
+#define LOADS                                                                                                          \
+    "{ for k in 2 { wait(empty[k], -1); expect(full[k], 24576); copy(a[k], x[m*128 : +128, k*64 : +64], "              \
     "full[k]); copy(b[k], w[0 : +64, k*64 : +64], full[k]) } }\n"
+#define LOADER "role loader " LOADS
 #define CONSUMER                                                                                                       \
     "role consumer { reg acc: f32[128, 64] = 0; for k in 2 { wait(full[k], 0); mma(acc, a[k], b[k].T); "               \
     "arrive(empty[k]) }; y[m*128 : +128, :] = acc }\n"
@@ -93,7 +94,25 @@ static void test_refused(void **state) {
         {HEAD "shared a: bf16[4, 8] @there\n}",
          "expected 'pages', 'resident', 'swizzle', 'rows' or the end of the statement, found 'there'"},
         {HEAD "barrier b@\n}", "expected '(' and the roles that arrive, as in (loader), found the end of the line"},
-        {HEAD "role consumer (@lanes = 3) {}\n}", "expected 'warps' or 'warpgroups', found 'lanes'"},
+        {HEAD "role consumer (@lanes = 3) {}\n}", "expected 'warps', 'warpgroups' or 'registers', found 'lanes'"},
+        {HEAD "role consumer (warps = 8, @warps = 8) {}\n}", "expected each number once, found 'warps'"},
+        /* register budgets */
+        {HEAD "role consumer (warps = 8, registers = @100) {}\n}",
+         "a register budget is a multiple of 8, from 24 to 240, not 100"},
+        {HEAD "role consumer (registers = @248) {}\n}", "a register budget is 248; expected 24 to 240"},
+        {HEAD SHARED "role loader (registers = 40) " LOADS
+                     "@role consumer (registers = 240) { for k in 2 { wait(full[k], 0); arrive(empty[k]) } }\n}",
+         "two warpgroups of consumers with 240 registers a thread, and one of loader, storer and controller with 40: "
+         "that "
+         "is more than 64512 registers"},
+        {HEAD STAGE SHARED "role loader (registers = 40) " LOADS CONSUMER
+                           "@role storer (registers = 56) { store(y[0 : +8, 0 : +64], e) }\n}",
+         "loader and storer are of one warpgroup, which has one number of registers: not 40 and 56"},
+        {HEAD STAGE SHARED
+         "role loader (registers = 24) " LOADS
+         "role consumer (warps = 8, registers = 240) { for k in 2 { wait(full[k], 0); arrive(empty[k]) } }\n"
+         "role storer (registers = 24) { store(y[0 : +8, 0 : +64], e) }\n}",
+         ""},
         /* shared tensors */
         {HEAD "@shared a: q8_0[4, 32]\nrole consumer {}\n}", "shared tensors have elements of 8 to 64 bits, not q8_0"},
         {HEAD "shared a: bf16[4, 64] swizzle(@96)\nrole consumer {}\n}",
@@ -730,15 +749,20 @@ static void test_various(void **state) {
     mt_tile_close(file);
 }
 
+static void replace(text *out, const char *source, const char *piece, const char *by) {
+    const char *at = strstr(source, piece);
+    assert_non_null(at);
+    text_append(out, source, (size_t)(at - source));
+    text_string(out, by);
+    text_string(out, at + strlen(piece));
+    assert_false(out->failed);
+}
+
 /* A text with a piece of it replaced. */
 static mt_tile *edited(const char *source, const char *piece, const char *by) {
     text t = {0};
     mt_tile *file;
-    const char *at = strstr(source, piece);
-    assert_non_null(at);
-    text_append(&t, source, (size_t)(at - source));
-    text_string(&t, by);
-    text_string(&t, at + strlen(piece));
+    replace(&t, source, piece, by);
     OK(mt_tile_parse(&file, "broken.tile", t.data, t.length, NULL, &error_));
     text_free(&t);
     return file;
@@ -842,7 +866,7 @@ static void test_storer(void **state) {
 
 /* ---- atomics ---- */
 
-/* Counts of numbers; sums of parts, which the last to come adds up; the rest of what atomics can do. */
+/* Counts of numbers; the rest of what atomics can do. */
 static const char atomics[] =
     "tile fill[V = 0, T = i32](y: out T[N]) over (n in ceil(N / 16)) { y[n*16 : +16] = T(V) }\n"
     "tile count(x: in i32[M], y: inout i32[N]) over (m in ceil(M / 24)) {\n"
@@ -850,16 +874,6 @@ static const char atomics[] =
     " role consumer {\n"
     "  bin = where(i32(m*24) + iota(24) < i32(M), x[m*24 : +24], -1)\n" /* none, behind the end */
     "  atomic_add(y[bin], 1, relaxed, gpu)\n"
-    " }\n"
-    "}\n"
-    "tile total[PARTS = 5](x: in f32[M, N], t: inout f32[PARTS, N], come: inout i32[K], y: out f32[N])\n"
-    " over (p in PARTS) {\n"
-    " unordered t, come, y\n"
-    " role consumer {\n"
-    "  t[p, 0 : +64] = reshape(sum(x[p*16 : +16, 0 : +64], axis = 0), 64)\n"
-    "  before: i32 = 0\n"
-    "  atomic_add(come[3 : +1], 1, acq_rel, gpu, before)\n"
-    "  if before == PARTS - 1 { y[0 : +64] = reshape(sum(t[0 : +PARTS, 0 : +64], axis = 0), 64) }\n"
     " }\n"
     "}\n"
     "tile others(x: in i32[M], y: inout i32[N], z: inout u32[N]) over (m in ceil(M / 8)) {\n"
@@ -887,7 +901,8 @@ static double counted(const array *a, const int64_t *at) {
 }
 static double total(const array *a, const int64_t *at) {
     double sum = 0;
-    for (size_t i = 0; i < (size_t)a[0].extent[0]; i++) sum += value_of(&a[0], i * 64 + (size_t)at[0]);
+    for (size_t i = 0; i < (size_t)a[0].extent[0]; i++)
+        sum += value_of(&a[0], i * (size_t)a[0].extent[1] + (size_t)at[0]);
     return sum;
 }
 
@@ -908,12 +923,17 @@ static void test_atomics(void **state) {
                         {.name = "y", .type = "i32", .role = MT_OUTPUT, .rank = 1, .extent = {7}}};
     const node count[] = {{"fill", {"y=y"}}, {"count", {"x=x", "y=y"}}};
     check(file, count, 2, counting, 2, counted, 0, COUNT_OF(schedules));
-    array adding[] = {{.name = "x", .type = "f32", .role = MT_INPUT, .rank = 2, .extent = {75, 64}},
-                      {.name = "t", .type = "f32", .role = MT_TEMP, .rank = 2, .extent = {5, 64}},
+    array adding[] = {{.name = "x", .type = "f32", .role = MT_INPUT, .rank = 2, .extent = {200, 100}},
+                      {.name = "t", .type = "f32", .role = MT_TEMP, .rank = 2, .extent = {3, 100}},
                       {.name = "n", .type = "i32", .role = MT_TEMP, .rank = 1, .extent = {16}},
-                      {.name = "y", .type = "f32", .role = MT_OUTPUT, .rank = 1, .extent = {64}}};
-    const node add[] = {{"fill", {"y=n"}}, {"total", {"x=x", "t=t", "come=n", "y=y"}}};
-    check(file, add, 2, adding, 4, total, 1e-5, COUNT_OF(schedules));
+                      {.name = "y", .type = "f32", .role = MT_OUTPUT, .rank = 1, .extent = {100}}};
+    const node add[] = {{"fill", {"y=n"}}, {"column_sums2", {"x=x", "t=t", "come=n", "y=y", "PARTS=3"}}};
+    text examples = {0};
+    OK(file_read(&examples, MONOTILE_SOURCE_FOLDER "/examples/level2.tile", 1 << 20, &error_));
+    text_append(&examples, atomics, strcspn(atomics, "\n") + 1);
+    mt_tile *sums = edited(examples.data, "", "");
+    check(sums, add, 2, adding, 4, total, 1e-5, COUNT_OF(schedules));
+    mt_tile_close(sums);
     array y = {.name = "y", .type = "i32", .role = MT_OUTPUT, .rank = 1, .extent = {16}}, z = y;
     z.name = "z";
     z.type = "u32";
@@ -924,37 +944,67 @@ static void test_atomics(void **state) {
         check(file, nodes, 3, all, 3, other, 0, COUNT_OF(schedules));
     }
     mt_tile_close(file);
-    if (getenv("LEVEL2_MACHINE")) skip();
+    if (getenv("LEVEL2_MACHINE")) {
+        text_free(&examples);
+        skip();
+    }
     /* An order or a scope that is too weak for what others read. */
     static const char *const weak[] = {"relaxed, gpu, before", "release, gpu, before", "acquire, gpu, before",
                                        "acq_rel, cta, before"};
     for (size_t i = 0; i < COUNT_OF(weak); i++) {
         mt_error error = {0};
-        file = edited(atomics, "acq_rel, gpu, before", weak[i]);
+        file = edited(examples.data, "acq_rel, gpu, before", weak[i]);
         for (int k = 0; k < 4; k++) make(&adding[k]);
-        if (run("sim:2", file, add, 2, adding, 4, &error) == MT_OK || !strstr(error.message, "race"))
+        if (run("sim:3", file, add, 2, adding, 4, &error) == MT_OK || !strstr(error.message, "race"))
             fail_msg("%s: %s", weak[i], error.message);
         for (int k = 0; k < 4; k++) free(adding[k].data);
         mt_tile_close(file);
     }
+    text_free(&examples);
+}
+
+/* ---- register budgets ---- */
+
+static void test_budgets(void **state) {
+    (void)state;
+    text whole = {0}, one = {0};
+    OK(file_read(&whole, MONOTILE_SOURCE_FOLDER "/examples/level2.tile", 1 << 20, &error_));
+    array arrays[] = {{.name = "x", .type = "bf16", .role = MT_INPUT, .rank = 2, .extent = {129, 200}},
+                      {.name = "w", .type = "bf16", .role = MT_INPUT, .rank = 2, .extent = {65, 200}},
+                      {.name = "y", .type = "bf16", .role = MT_OUTPUT, .rank = 2, .extent = {129, 65}}};
+    mt_tile *file =
+        edited(whole.data, "role consumer (warpgroups = 2)", "role consumer (warpgroups = 2, registers = 216)");
+    check(file, &(node){"matmul2_wgmma", {"x=x", "w=w", "y=y"}}, 1, arrays, 3, linear, 4e-3, 3);
+    mt_tile_close(file);
+    /* Others have what is left; the storer's budget is the loader's. */
+    array streams[] = {{.name = "g", .type = "bf16", .role = MT_INPUT, .rank = 2, .extent = {33, 520}},
+                       {.name = "u", .type = "bf16", .role = MT_INPUT, .rank = 2, .extent = {33, 520}},
+                       {.name = "y", .type = "bf16", .role = MT_OUTPUT, .rank = 2, .extent = {33, 520}}};
+    replace(&one, whole.data, "role storer {", "role storer (registers = 88) {");
+    file = edited(one.data, "role consumer (warpgroups = 2)", "role consumer (warpgroups = 2, registers = 232)");
+    check(file, &(node){"silu_mul2", {"g=g", "u=u", "y=y"}}, 1, streams, 3, silu_mul, 4e-3, 3);
+    /* Two ops that one kernel cannot have both. */
+    array two[] = {{.name = "x", .type = "bf16", .role = MT_INPUT, .rank = 2, .extent = {16, 16}},
+                   {.name = "y", .type = "bf16", .role = MT_OUTPUT, .rank = 2, .extent = {16, 16}},
+                   {.name = "z", .type = "bf16", .role = MT_OUTPUT, .rank = 2, .extent = {16, 16}}};
+    const node nodes[] = {{"matmul2_wgmma", {"x=x", "w=x", "y=y"}}, {"silu_mul2", {"g=x", "u=x", "y=z"}}};
+    for (int k = 0; k < 3; k++) make(&two[k]);
+    mt_error error = {0};
+    assert_int_equal(run("sim:1", file, nodes, 2, two, 3, &error), MT_E_LIMIT);
+    assert_non_null(
+        strstr(error.message, "'matmul2_wgmma' wants 232 a thread for the consumers, and op 'silu_mul2' 88"));
+    OK(run("cpu:1", file, nodes, 2, two, 3, &error_));
+    for (int k = 0; k < 3; k++) free(two[k].data);
+    mt_tile_close(file);
+    text_free(&one);
+    text_free(&whole);
 }
 
 /* ---- stamped data ---- */
 
-/* Running sums: each instruction takes those of the one before it. */
+/* All that the others leave, in two dimensions and with a part that lies outside; a NaN is no stamp. */
 static const char stamped[] =
-    "tile clear[D = 64](t: inout f32[P, D]) over (p in P) { role consumer { stamp(t[p, :]) } }\n"
-    "tile running(x: in f32[M, 64], t: inout f32[P, 64], y: out f32[P, 64]) over (p in P) {\n"
-    " unordered t\n"
-    " role consumer {\n"
-    "  part = reshape(sum(x[p*16 : +16, :], axis = 0), 64)\n"
-    "  before: f32[64] = 0\n"
-    "  if p > 0 { take(before, t[p - 1, :]) }\n"
-    "  post(t[p, :], before + part)\n"
-    "  y[p, :] = before + part\n"
-    " }\n"
-    "}\n"
-    /* all that the others leave, in two dimensions and with a part that lies outside; a NaN is no stamp */
+    "tile clear[D = 6](t: inout f32[P, D]) over (p in P) { role consumer { stamp(t[p, :]) } }\n"
     "tile all(x: in f32[P, 6], t: inout f32[P, 6], y: out f32[P, 16]) over (p in 5) {\n"
     " unordered t, y\n"
     " role consumer {\n"
@@ -978,27 +1028,28 @@ static double all_taken(const array *a, const int64_t *at) {
 
 static void test_stamped(void **state) {
     (void)state;
-    mt_tile *file;
-    OK(mt_tile_parse(&file, "stamped.tile", stamped, sizeof stamped - 1, NULL, &error_));
+    mt_tile *file = open_examples();
     array sums[] = {{.name = "x", .type = "f32", .role = MT_INPUT, .rank = 2, .extent = {90, 64}},
                     {.name = "t", .type = "f32", .role = MT_TEMP, .rank = 2, .extent = {6, 64}},
                     {.name = "y", .type = "f32", .role = MT_OUTPUT, .rank = 2, .extent = {6, 64}}};
-    const node nodes[] = {{"clear", {"t=t"}}, {"running", {"x=x", "t=t", "y=y"}}};
+    const node nodes[] = {{"stamp2", {"t=t"}}, {"running2", {"x=x", "t=t", "y=y"}}};
     check(file, nodes, 2, sums, 3, running, 1e-5, COUNT_OF(schedules));
+    mt_tile_close(file);
+    OK(mt_tile_parse(&file, "stamped.tile", stamped, sizeof stamped - 1, NULL, &error_));
     array five[] = {{.name = "x", .type = "f32", .role = MT_INPUT, .rank = 2, .extent = {5, 6}},
                     {.name = "t", .type = "f32", .role = MT_TEMP, .rank = 2, .extent = {5, 6}},
                     {.name = "y", .type = "f32", .role = MT_OUTPUT, .rank = 2, .extent = {5, 16}}};
-    const node takes[] = {{"clear", {"t=t", "D=6"}}, {"all", {"x=x", "t=t", "y=y"}}};
+    const node takes[] = {{"clear", {"t=t"}}, {"all", {"x=x", "t=t", "y=y"}}};
     check(file, takes, 2, five, 3, all_taken, 1e-6, COUNT_OF(schedules));
     mt_tile_close(file);
     if (getenv("LEVEL2_MACHINE")) skip();
     static const struct {
         const char *piece, *by, *says;
-    } mistakes[] = {{"post(t[p, :], before + part)", "t[p, :] = before + part", "race"},
-                    {"post(t[p, :], before + part)", "if p != 2 { post(t[p, :], before + part) }", "deadlock"}};
+    } mistakes[] = {{"post(t[p, :], before + mine)", "t[p, :] = before + mine", "race"},
+                    {"post(t[p, :], before + mine)", "if p != 2 { post(t[p, :], before + mine) }", "deadlock"}};
     for (size_t i = 0; i < COUNT_OF(mistakes); i++) {
         mt_error error = {0};
-        file = edited(stamped, mistakes[i].piece, mistakes[i].by);
+        file = broken(mistakes[i].piece, mistakes[i].by);
         for (int k = 0; k < 3; k++) make(&sums[k]);
         if (run("sim:2", file, nodes, 2, sums, 3, &error) == MT_OK || !strstr(error.message, mistakes[i].says))
             fail_msg("%s: %s", mistakes[i].by, error.message);
@@ -1253,11 +1304,11 @@ int main(void) {
     if (!temporary_make(folder)) return 1;
     setenv("MONOTILE_CACHE", folder, 1);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_refused), cmocka_unit_test(test_matmul),  cmocka_unit_test(test_attention),
-        cmocka_unit_test(test_chain),   cmocka_unit_test(test_atoms),   cmocka_unit_test(test_layouts_meet),
-        cmocka_unit_test(test_tails),   cmocka_unit_test(test_various), cmocka_unit_test(test_storer),
-        cmocka_unit_test(test_atomics), cmocka_unit_test(test_stamped), cmocka_unit_test(test_mistakes),
-        cmocka_unit_test(test_proxies), cmocka_unit_test(test_summary),
+        cmocka_unit_test(test_refused),  cmocka_unit_test(test_matmul),  cmocka_unit_test(test_attention),
+        cmocka_unit_test(test_chain),    cmocka_unit_test(test_atoms),   cmocka_unit_test(test_layouts_meet),
+        cmocka_unit_test(test_tails),    cmocka_unit_test(test_various), cmocka_unit_test(test_storer),
+        cmocka_unit_test(test_atomics),  cmocka_unit_test(test_stamped), cmocka_unit_test(test_budgets),
+        cmocka_unit_test(test_mistakes), cmocka_unit_test(test_proxies), cmocka_unit_test(test_summary),
     };
     if (getenv("LEVEL2_ONLY")) cmocka_set_test_filter(getenv("LEVEL2_ONLY"));
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);

@@ -10,8 +10,10 @@ enum {
     CUDA_LOADER = CUDA_WARPS,         /* the warp after them loads pages */
     CUDA_CONTROLLER = CUDA_WARPS + 1, /* and the next one fetches instructions */
     CUDA_THREADS = CUDA_CONSUMERS + 64,
-    CUDA_SLOTS = 4,    /* instructions decoded ahead, at most */
-    CUDA_PAGE = 16384, /* bytes of a page */
+    CUDA_BUDGET_THREADS = CUDA_CONSUMERS + 128, /* with register budgets, which whole warpgroups have */
+    CUDA_REGISTERS = 168,                       /* of each of these, at first */
+    CUDA_SLOTS = 4,                             /* instructions decoded ahead, at most */
+    CUDA_PAGE = 16384,                          /* bytes of a page */
     CUDA_MOST_PAGES = 12,
     CUDA_FLIGHT = 96 << 10, /* bytes of streamed weights that an SM has under way, at most */
     CUDA_BARRIERS = 33,     /* of an instruction of level 2: 32 of its own, and that all is stored */

@@ -24,6 +24,15 @@
 #define MT_AT_INSTRUCTION(number)
 #define MT_AT_LINE(line)
 
+/* All threads of a warpgroup: from here on each has N registers; 0: as many as before. A kernel with budgets begins
+ * with CUDA_REGISTERS; who wants more waits until others have given them back. */
+template <int N> MT_DEVICE void mt_registers(void) {
+    if constexpr (N > CUDA_REGISTERS)
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
+    else if constexpr (N != 0 && N < CUDA_REGISTERS)
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));
+}
+
 /* ---- barriers and copies in shared memory ---- */
 
 MT_DEVICE uint32_t mt_shared(const void *p) { return (uint32_t)__cvta_generic_to_shared(p); }

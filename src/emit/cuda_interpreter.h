@@ -2,7 +2,8 @@
  * who meets whom). The ops' code gives functions that switch over the opcode: mt_op_load(c), the loader's part: one
  * lane, pages in the order of their use; mt_op_run(c), the consumers' part; for level 2 mt_op_make(c), its barriers,
  * mt_op_stores(opcode), whether there is a storer, and mt_op_store(c), its part, which are the controller's. And
- * MT_OP_TENSORS, a table of each op's operand count.
+ * MT_OP_TENSORS, a table of each op's operand count; MT_THREADS of a CTA, and the registers of consumers and others, or
+ * 0.
  *
  * A run ends for a CTA when its instructions are done. The next run's instructions may start on another CTA before
  * that, but none touches what this run still uses: before its first instruction of a run, a CTA waits until all have
@@ -279,7 +280,7 @@ static __device__ void mt_consumer(mt_context *c) {
     }
 }
 
-extern "C" __global__ void __launch_bounds__(CUDA_THREADS, 1) monotile(const __grid_constant__ cuda_run launch) {
+extern "C" __global__ void __launch_bounds__(MT_THREADS, 1) monotile(const __grid_constant__ cuda_run launch) {
     MT_SHARED_REST(dynamic);
     MT_SHARED(mt_cta, cta);
     mt_context c;
@@ -309,9 +310,14 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS, 1) monotile(const __g
         mt_mbarrier_publish();
     }
     __syncthreads();
-    if (c.role == CUDA_ROLE_CONSUMER)
+    if (c.role == CUDA_ROLE_CONSUMER) {
+        mt_registers<MT_CONSUMER_REGISTERS>();
         mt_consumer(&c);
-    else if (c.role == CUDA_ROLE_CONTROLLER)
+        return;
+    }
+    mt_registers<MT_OTHER_REGISTERS>();
+    if (c.warp > CUDA_CONTROLLER) return; /* they make the warpgroup whole */
+    if (c.role == CUDA_ROLE_CONTROLLER)
         mt_controller(&c);
     else if (c.lane == 0)
         mt_loader(&c);

@@ -16,6 +16,7 @@ extern const struct embedded_file emit_files[], program_files[];
 
 _Static_assert((int)ROLE_WARPS == (int)CUDA_WARPS && (int)ROLE_PAGE == (int)CUDA_PAGE,
                "the lowering and the kernel have one shape");
+_Static_assert((int)LEVEL2_REGISTERS == (int)CUDA_REGISTERS, "budgets are what the kernel can give");
 
 void cuda_unsupported(cuda_emit *e, int line, const char *what) {
     if (e->unit->status) return;
@@ -61,6 +62,32 @@ static void print_controller(text *out, role_op *const *lowered, char (*names)[3
     for (size_t i = 0; i < count; i++)
         if (lowered[i]->storer) text_printf(out, "    case %zu: %s_store(mt); break;\n", i, names[i]);
     text_string(out, "    }\n}\n");
+}
+
+/* Register budgets. The warps are those of all ops: consumers, and the loader's warpgroup, get the most that any op
+ * asks for. Without budgets each thread has as many registers as the code of all roles needs. */
+static mt_status print_budgets(cuda_unit_text *unit, text *out, role_op *const *lowered, size_t count,
+                               emit_cuda_info *info) {
+    int consumers = 0, others = 0;
+    const char *name[2] = {"", ""};
+    for (size_t i = 0; i < count; i++) {
+        const tile_level2 *x = lowered[i]->op.level2;
+        if (!x) continue;
+        const int *own = x->budget, loads = own[own[LEVEL2_LOADER] ? LEVEL2_LOADER : LEVEL2_STORER];
+        if (own[LEVEL2_CONSUMER] > consumers) consumers = own[LEVEL2_CONSUMER], name[0] = lowered[i]->op.name;
+        if (loads > others) others = loads, name[1] = lowered[i]->op.name;
+    }
+    const int wanted[] = {consumers, others};
+    const bool given = consumers || others;
+    if (given && !explicit_registers(&consumers, &others))
+        return unit->status = error_set(unit->error, MT_E_LIMIT, name[0],
+                                        "Register budgets: op '%s' wants %d a thread for the consumers, and op '%s' %d "
+                                        "for loader and storer; one kernel, whose warps they share, has not so many.",
+                                        name[0], wanted[0], name[1], wanted[1]);
+    info->threads = given ? CUDA_BUDGET_THREADS : CUDA_THREADS;
+    text_printf(out, "\nenum { MT_THREADS = %d, MT_CONSUMER_REGISTERS = %d, MT_OTHER_REGISTERS = %d };\n",
+                info->threads, consumers, others);
+    return MT_OK;
 }
 
 static size_t count_lines(const text *t) {
@@ -127,6 +154,7 @@ mt_status emit_cuda(text *out, const emit_cuda_op *ops, size_t count, emit_cuda_
         print_switch(out, "load", lowered, names, count, true);
         print_switch(out, "run", lowered, names, count, false);
         print_controller(out, lowered, names, count);
+        print_budgets(&unit, out, lowered, count, info);
         text_printf(out, "\nenum { MT_OPS = %zu };\nstatic __device__ const int MT_OP_TENSORS[] = {", count);
         for (size_t i = 0; i < count; i++) text_printf(out, "%d, ", ops[i].op->tensor_count);
         text_string(out, "0};\nstatic __device__ const uint8_t MT_OP_COLD[][CUDA_TENSORS] = {");

@@ -20,6 +20,7 @@ typedef struct emit_cuda_info {
     bool marks;              /* in: statements tell their line when they run: MT_AT_LINE */
     bool no_lines; /* in: no #line directives to the .tile files: messages of the compiler name lines of the unit */
     int64_t scratch_bytes;  /* out: the largest of any op; a multiple of 128 */
+    int threads;            /* out: of a CTA */
     bool loader_reads_live; /* out: some op's pages depend on live values: see role_op */
 } emit_cuda_info;
 

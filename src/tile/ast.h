@@ -57,7 +57,7 @@ typedef enum ast_statement_kind {
     AST_SHARED,    /* name, count, type, shape, is_pages, swizzle, rows */
     AST_UNORDERED, /* arguments: the names of tensors */
     AST_BARRIER,   /* name, count, arguments: the names of roles */
-    AST_ROLE,      /* name, count: of warps or, if is_groups, of warpgroups; body */
+    AST_ROLE,      /* name, count: of warps or, if is_groups, of warpgroups; registers; body */
     AST_DO         /* name(arguments) */
 } ast_statement_kind;
 
@@ -66,6 +66,7 @@ typedef struct ast_level2 { /* what only statements of level 2 have */
     ast_expr *arguments;    /* a list */
     ast_expr *layout;       /* DECLARE with `reg`: factors from the left, or NULL */
     ast_expr *swizzle, *rows;
+    ast_expr *registers; /* ROLE: a thread's, or NULL */
     bool is_pages, is_groups;
 } ast_level2;
 

@@ -22,7 +22,8 @@ enum {
     LEVEL2_PAGE = 16384,
     LEVEL2_PAGES = 12,
     LEVEL2_RESIDENT = 98304,
-    LEVEL2_LOCALS = 512
+    LEVEL2_LOCALS = 512,
+    LEVEL2_REGISTERS = 168 /* of each thread of three warpgroups, when they begin: all that a multiple of 8 can be */
 };
 
 typedef enum level2_role_kind { LEVEL2_LOADER, LEVEL2_CONSUMER, LEVEL2_STORER, LEVEL2_ROLES } level2_role_kind;
@@ -110,10 +111,15 @@ typedef struct tile_level2 {
     level2_barrier barriers[LEVEL2_BARRIERS];
     int shared_count, barrier_count;
     bool has[LEVEL2_ROLES];
-    int warps; /* of the consumers */
+    int warps;                /* of the consumers */
+    int budget[LEVEL2_ROLES]; /* registers of a thread; 0: none is given */
     int lines[LEVEL2_ROLES];
     level2_register *registers; /* by variable; set when the whole text is known */
 } tile_level2;
+
+/* explicit_rules.c: the budgets of the consumers and of the loader's warpgroup (loader, controller, storer), from those
+ * that are given, or 0: what one leaves is the other's. False: there are not so many. */
+bool explicit_registers(int *consumers, int *others);
 
 /* explicit_lower.c: how many barriers there are before that one; before barrier_count: in all. */
 int64_t explicit_barriers(const tile_level2 *x, int barrier);

@@ -158,6 +158,13 @@ static tile_statement *check_role(check *c, const ast_statement *s) {
         else
             REPORT(c, count->place, "the %s is one warp", s->name);
     }
+    int64_t registers = 0;
+    const ast_expr *budget = s->level2->registers;
+    if (budget && check_constant(c, budget, "a register budget", 24, 240, &registers) && registers % 8) {
+        REPORT(c, budget->place, "a register budget is a multiple of 8, from 24 to 240, not %" PRId64, registers);
+        registers = 0;
+    }
+    x->budget[r] = (int)registers;
     x->has[r] = true;
     x->lines[r] = s->place.line;
     x->warps = LEVEL2_WARPS;

@@ -80,21 +80,33 @@ static bool parse_unordered(parser *p, ast_statement *s) {
     return parse_end(p);
 }
 
-/* role name (warps = n) { statements } */
+/* warps = n, warpgroups = n or registers = n. */
+static bool parse_role_number(parser *p, ast_level2 *x) {
+    const bool registers = parse_at_word(p, "registers"), groups = parse_at_word(p, "warpgroups");
+    if (!registers && !groups && !parse_at_word(p, "warps")) {
+        parse_unexpected(p, "'warps', 'warpgroups' or 'registers'");
+        return false;
+    }
+    ast_expr **out = registers ? &x->registers : &x->count;
+    x->is_groups |= groups;
+    if (*out) {
+        parse_unexpected(p, "each number once");
+        return false;
+    }
+    parse_advance(p);
+    return parse_expect(p, LEX_ASSIGN, " and a number") && (*out = parse_expr(p));
+}
+
+/* role name (warps = n, registers = n) { statements } */
 static bool parse_role(parser *p, ast_statement *s) {
     s->kind = AST_ROLE;
     if (!(s->name = parse_name(p, "a name"))) return false;
     if (parse_at(p, LEX_PAREN)) {
         parse_open(p);
-        s->level2->is_groups = parse_at_word(p, "warpgroups");
-        if (!s->level2->is_groups && !parse_at_word(p, "warps")) {
-            parse_unexpected(p, "'warps' or 'warpgroups'");
-            return false;
-        }
-        parse_advance(p);
-        if (!parse_expect(p, LEX_ASSIGN, " and their number") || !(s->level2->count = parse_expr(p)) ||
-            !parse_close(p, LEX_PAREN_END, " behind the number"))
-            return false;
+        do
+            if (!parse_role_number(p, s->level2)) return false;
+        while (parse_accept(p, LEX_COMMA));
+        if (!parse_close(p, LEX_PAREN_END, " behind the number")) return false;
     }
     return parse_block(p, &s->body);
 }

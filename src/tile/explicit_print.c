@@ -52,7 +52,10 @@ void explicit_print_action(text *out, const tile_op *op, const tile_statement *s
     switch (a->kind) {
     case LEVEL2_ROLE:
         text_printf(out, "role %s", explicit_roles[a->role]);
-        if (a->role == LEVEL2_CONSUMER) text_printf(out, " (warps = %d)", op->level2->warps);
+        if (a->role == LEVEL2_CONSUMER) text_printf(out, " (warps = %d", op->level2->warps);
+        if (op->level2->budget[a->role])
+            text_printf(out, "%sregisters = %d", a->role == LEVEL2_CONSUMER ? ", " : " (", op->level2->budget[a->role]);
+        if (a->role == LEVEL2_CONSUMER || op->level2->budget[a->role]) text_string(out, ")");
         break;
     case LEVEL2_VIEW:
         text_printf(out, "// %s is %s[", name, name);

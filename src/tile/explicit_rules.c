@@ -235,6 +235,32 @@ static void check_statements(rules *r, tile_statement *s) {
     }
 }
 
+/* A warpgroup has one number of registers for all its threads: the consumers are two, and loader, controller and storer
+ * are of a third, with a warp that does nothing. */
+bool explicit_registers(int *consumers, int *others) {
+    const int all = 3 * LEVEL2_REGISTERS;
+    if (!*others) *others = *consumers ? (all - 2 * *consumers) / 8 * 8 : LEVEL2_REGISTERS;
+    if (*others > 240) *others = 240;
+    if (!*consumers) *consumers = (all - *others) / 2 / 8 * 8;
+    if (*consumers > 240) *consumers = 240;
+    return *others >= 24 && *consumers >= 24 && 2 * *consumers + *others <= all;
+}
+
+static void check_registers(rules *r, const tile_statement *s) {
+    const int *given = r->x->budget, loader = given[LEVEL2_LOADER], storer = given[LEVEL2_STORER];
+    int consumers = given[LEVEL2_CONSUMER], others = loader ? loader : storer;
+    if (loader && storer && loader != storer)
+        REPORT(r->c, place_of(s),
+               "loader and storer are of one warpgroup, which has one number of registers: not %d and %d", loader,
+               storer);
+    else if ((consumers || others) && !explicit_registers(&consumers, &others))
+        REPORT(
+            r->c, place_of(s),
+            "two warpgroups of consumers with %d registers a thread, and one of loader, storer and controller with %d: "
+            "that is more than %d registers",
+            consumers, others, 3 * 128 * LEVEL2_REGISTERS);
+}
+
 static void check_arrivals(rules *r) {
     if (r->x->barrier_count && !r->x->has[LEVEL2_LOADER] && !r->x->has[LEVEL2_STORER])
         REPORT(r->c, ((ast_place){r->x->barriers[0].line, r->x->barriers[0].column}),
@@ -267,6 +293,8 @@ static void check_arrivals(rules *r) {
 
 void explicit_finish(check *c) {
     rules r = {.c = c, .x = c->op->level2};
+    const tile_statement *last_role = NULL;
+    int last = 0;
     if (!r.x->has[LEVEL2_CONSUMER]) REPORT(c, c->tile->place, "a program of level 2 has a role consumer");
     r.under_way = ARENA_ARRAY(c->memory, (size_t)c->op->variable_count + 1, bool);
     check_stages(c);
@@ -274,6 +302,7 @@ void explicit_finish(check *c) {
         if (s->kind == TILE_ACTION && s->action->kind == LEVEL2_ROLE) {
             r.role = s->action->role;
             check_statements(&r, s->body);
+            if (r.x->lines[r.role] > last) last = r.x->lines[r.role], last_role = s;
         } else if (s->kind != TILE_ASSIGN || s->value->shape.rank || loads(s->value) ||
                    c->op->variables[s->index].assignments > 1)
             REPORT(c, place_of(s),
@@ -281,6 +310,7 @@ void explicit_finish(check *c) {
                    "computed without tensors");
     }
     check_arrivals(&r);
+    if (last_role) check_registers(&r, last_role);
     bool pages = false;
     for (int i = 0; i < r.x->shared_count; i++) pages |= r.x->shared[i].pages;
     if (!c->report.count && r.x->has[LEVEL2_LOADER] && !pages)

@@ -17,6 +17,9 @@ void role_check_level2(role_lowering *l, const tile_statement *s) {
     for (; s && !l->status; s = s->next) {
         if (s->kind == TILE_ACTION && s->action->kind == LEVEL2_WGMMA && !l->chip.wgmma)
             role_unsupported(l, s->line, "wgmma on this chip, only for Hopper (sm_90a)");
+        if (s->kind == TILE_ACTION && s->action->kind == LEVEL2_ROLE && !l->chip.wgmma &&
+            l->r->source->level2->budget[s->action->role])
+            role_unsupported(l, s->line, "register budgets on this chip, only for Hopper (sm_90a)");
         role_check_level2(l, s->body);
         role_check_level2(l, s->otherwise);
     }

@@ -334,7 +334,7 @@ static mt_status launch(cuda_session *s, int32_t runs, const int32_t *steps, mt_
     status = cuda_trace_begin(s, error);
     if (status != MT_OK) return status;
     void *parameters[] = {&s->launch};
-    return cuda_check(cuda_api.cuLaunchKernel(s->kernel, (unsigned)s->grid, 1, 1, CUDA_THREADS, 1, 1, s->shared_bytes,
+    return cuda_check(cuda_api.cuLaunchKernel(s->kernel, (unsigned)s->grid, 1, 1, s->threads, 1, 1, s->shared_bytes,
                                               s->stream, parameters, NULL),
                       where, error, "cannot launch the program");
 }

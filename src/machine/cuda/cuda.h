@@ -81,7 +81,7 @@ typedef struct cuda_session {
     cuda_done *done;       /* behind it */
     cuda_run launch;
     int grid;
-    unsigned shared_bytes;
+    unsigned shared_bytes, threads;
     uint32_t epoch;       /* runs since the counters were cleared */
     double timeout;       /* seconds */
     bool traced;          /* the code is the one that takes traces */

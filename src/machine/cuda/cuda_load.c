@@ -52,13 +52,14 @@ static mt_status plan_shared(cuda_session *s, const emit_cuda_info *info, mt_err
     status = device_pages(s->program, &s->binding, pages, error);
     if (status != MT_OK) return status;
     s->shared_bytes = (unsigned)(pages * CUDA_PAGE + info->scratch_bytes);
+    s->threads = (unsigned)info->threads;
     s->launch.pages = (uint32_t)pages;
     s->launch.scratch_bytes = (uint32_t)info->scratch_bytes;
     status = cuda_check(cuda_api.cuFuncSetAttribute(s->kernel, CUDA_FUNCTION_DYNAMIC_SHARED, (int)s->shared_bytes),
                         d->where, error, "cannot give the kernel %u bytes of shared memory", s->shared_bytes);
     if (status == MT_OK)
         status = cuda_check(
-            cuda_api.cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, s->kernel, CUDA_THREADS, s->shared_bytes),
+            cuda_api.cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, s->kernel, info->threads, s->shared_bytes),
             d->where, error, "cannot ask for the kernel's occupancy");
     if (status != MT_OK) return status;
     const uint32_t processors = s->program->header->processor_count;

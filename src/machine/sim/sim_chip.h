@@ -128,6 +128,9 @@ MT_CHIP void *mt_shared_memory(size_t bytes) { return mt_calls->shared((uint32_t
 MT_CHIP void mt_at_instruction(uint32_t number) { mt_calls->instruction(number); }
 MT_CHIP void mt_at_line(int line) { mt_calls->line(line); }
 
+template <int N> MT_CHIP void mt_registers(void) {
+    static_assert(N == 0 || (N % 8 == 0 && N >= 24 && N <= 240), "a register budget");
+}
 MT_CHIP uint64_t mt_time(void) { return mt_calls->time(); }
 MT_CHIP uint32_t mt_clock(void) { return (uint32_t)mt_calls->time() | 1; }
 MT_CHIP uint64_t mt_long_clock(void) { return mt_calls->time(); }
