@@ -519,13 +519,13 @@ static void atomic(cuda_emit *e, const role_statement *s) {
     const bool acquires = a->order == LEVEL2_ACQUIRE || a->order == LEVEL2_ACQ_REL;
     if (a->order == LEVEL2_RELEASE || a->order == LEVEL2_ACQ_REL) {
         cuda_print(e, "mt_sync();");
-        cuda_print(e, fence);
+        cuda_print(e, "%s", fence);
     }
     if (a->variable >= 0) cuda_print(e, "if (mt->thread == 0) ((mt_slot *)mt->slot)->before = 0;");
     CUDA_OPEN(e, "{");
     cuda_store(e, s);
     cuda_close(e);
-    if (acquires) cuda_print(e, fence);
+    if (acquires) cuda_print(e, "%s", fence);
     if (a->variable < 0) return;
     cuda_print(e, "mt_sync();");
     cuda_print(e, "%s = (%s)mt->slot->before;", e->names[a->variable],

@@ -11,6 +11,14 @@ static void print_type(text *out, const tile_format *type, const tile_shape *s) 
 
 void explicit_print_declarations(text *out, const tile_op *op, int indent) {
     const tile_level2 *x = op->level2;
+    bool unordered = false;
+    for (int i = 0; i < op->param_count; i++) {
+        if (!op->params[i].unordered) continue;
+        if (!unordered) text_printf(out, "%*sunordered ", indent, "");
+        text_printf(out, "%s%s", unordered ? ", " : "", op->params[i].name);
+        unordered = true;
+    }
+    if (unordered) text_string(out, "\n");
     for (int i = 0; i < x->shared_count; i++) {
         const level2_shared *s = &x->shared[i];
         text_printf(out, "%*sshared %s", indent, "", s->name);

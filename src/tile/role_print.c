@@ -207,7 +207,7 @@ void role_print(text *out, const role_op *r) {
     text_string(out, "}\nconsumers {\n");
     print_statements(out, r, r->consumer, 1);
     if (r->storer) {
-        text_string(out, "}\nstorer {\n");
+        text_string(out, "}\nstorer { // one thread of the controller's warp\n");
         print_statements(out, r, r->storer, 1);
     }
     text_string(out, "}\n");
