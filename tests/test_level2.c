@@ -862,6 +862,28 @@ static void test_storer(void **state) {
         check(own, &(node){"sums", {"x=x", "y=y"}}, 1, vector, 2, column, 1e-5, COUNT_OF(schedules));
     }
     mt_tile_close(own);
+    if (getenv("LEVEL2_MACHINE")) skip();
+    static const struct {
+        const char *piece, *by, *machine, *says;
+    } mistakes[] = {{"wait(stored[s], n / STAGES - 1)", "if n > 9 { wait(stored[s], 0) }",
+                     "sim:1,adversarial=loader-late", "deadlock"},
+                    {"wait(made[s], n / STAGES)", "if n > 9 { wait(made[s], 0) }", "sim:1", "a bulk store reads"},
+                    {"wait_group(1)\n            if n > 0 { arrive(stored[(n - 1) % STAGES]) }", "arrive(stored[s])",
+                     "sim:1,adversarial=starve-warp", "which a bulk store may still read"}};
+    for (size_t i = 0; i < COUNT_OF(mistakes); i++) {
+        array arrays[] = {{.name = "g", .type = "bf16", .role = MT_INPUT, .rank = 2, .extent = {16, 1024}},
+                          {.name = "u", .type = "bf16", .role = MT_INPUT, .rank = 2, .extent = {16, 1024}},
+                          {.name = "y", .type = "bf16", .role = MT_OUTPUT, .rank = 2, .extent = {16, 1024}}};
+        mt_error error = {0};
+        file = broken(mistakes[i].piece, mistakes[i].by);
+        for (int k = 0; k < 3; k++) make(&arrays[k]);
+        const node one = {"silu_mul2", {"g=g", "u=u", "y=y"}};
+        if (run(mistakes[i].machine, file, &one, 1, arrays, 3, &error) == MT_OK ||
+            !strstr(error.message, mistakes[i].says))
+            fail_msg("%s: %s", mistakes[i].by, error.message);
+        for (int k = 0; k < 3; k++) free(arrays[k].data);
+        mt_tile_close(file);
+    }
 }
 
 /* ---- atomics ---- */
@@ -953,6 +975,13 @@ static void test_atomics(void **state) {
         text_free(&examples);
         skip();
     }
+    /* The scheduler orders what is not unordered. */
+    text ordered = {0};
+    replace(&ordered, examples.data, "unordered t, come, y\n", "");
+    sums = edited(ordered.data, "acq_rel, gpu, before", "relaxed, gpu, before");
+    check(sums, add, 2, adding, 4, total, 1e-5, 3);
+    mt_tile_close(sums);
+    text_free(&ordered);
     /* An order or a scope that is too weak for what others read. */
     static const char *const weak[] = {"relaxed, gpu, before", "release, gpu, before", "acquire, gpu, before",
                                        "acq_rel, cta, before"};

@@ -29,7 +29,8 @@ enum {
     SIM_STORES = 1024,      /* bulk stores of an SM, under way */
     SIM_WGMMA = 64,         /* of a warp, under way */
     SIM_ENGINE = SIM_WARPS, /* actors of an SM are its warps, its copy engine, whose "lanes" are copies, */
-    SIM_TENSOR,             /* and what multiplies for wgmma, whose "lanes" are the warps that asked for it */
+    SIM_TENSOR,             /* what multiplies for wgmma, whose "lanes" are the warps that asked for it, */
+    SIM_STORING,            /* and what stores in bulk, whose "lanes" are a group's reads, and its writes */
     SIM_ACTORS,
     SIM_GROUPS = 1024,      /* of wgmmas, that a warp can be behind another */
     SIM_NAMED = 16,         /* named barriers */
@@ -422,9 +423,9 @@ void sim_clock_forget(sim_run *r); /* the cache */
 void sim_access(const void *p, uint32_t bytes, uint32_t kind); /* the running lane's */
 /* The copy engine's: reads `from`, or the map's piece; writes `to`. */
 void sim_access_copy(sim_run *r, sim_cta *cta, const sim_copy *copy, uint32_t tick);
-/* A bulk store has been issued; lanes of the copy engine read and write for it. */
-void sim_access_store(sim_run *r, sim_cta *cta, const sim_store *s, const sim_clock *known, uint32_t read,
-                      uint32_t write, uint32_t tick);
+/* A bulk store has been issued: its group's lane reads for it, the next one writes. */
+void sim_access_store(sim_run *r, sim_cta *cta, const sim_store *s, const sim_clock *known, uint32_t lane,
+                      uint32_t tick);
 /* A warp's wgmma reads shared memory, at a tick, with what `clock` knows. */
 void sim_access_wgmma(sim_run *r, sim_warp *w, const sim_clock *clock, const void *p, uint32_t bytes, uint32_t tick);
 /* A row of a map's piece, by its number: where it lies; NULL: out of range. *inside: its elements that are in range,

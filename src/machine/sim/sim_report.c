@@ -19,6 +19,8 @@ sim_words sim_who(const sim_run *r, uint32_t actor, uint32_t lanes) {
     const int warp = (int)(actor % SIM_ACTORS), sm = (int)(actor / SIM_ACTORS);
     if (warp == SIM_ENGINE)
         snprintf(out.text, sizeof out.text, "SM %d, a copy", sm);
+    else if (warp == SIM_STORING)
+        snprintf(out.text, sizeof out.text, "SM %d, a bulk store", sm);
     else if (warp == SIM_TENSOR)
         snprintf(out.text, sizeof out.text, "SM %d, a wgmma of consumer warp %d", sm, __builtin_ctz(lanes));
     else if (lanes == UINT32_MAX || warp == CUDA_LOADER)

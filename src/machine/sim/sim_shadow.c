@@ -46,21 +46,14 @@ static void report_race(sim_run *r, const access *a, const sim_record *other) {
                     whom = sim_who(r, other->sm * (uint32_t)SIM_ACTORS + other_actor, other->lanes),
                     where = sim_address(r, a->cta, a->address), here = sim_place(r, a->instruction, a->line),
                     there = sim_place(r, other->instruction, other->line);
-    if (engine && a->space == SIM_SPACE_GLOBAL && a->kind & SIM_WRITE)
-        sim_report(r, SIM_RACE, false, key,
-                   "a bulk store writes %s for %s, and nothing orders this with what %s %s at %s", where.text,
-                   here.text, whom.text, other->kind & SIM_WRITE ? "wrote" : "read", there.text);
-    else if (engine && a->space == SIM_SPACE_SHARED && !(a->kind & SIM_WRITE))
-        sim_report(r, SIM_RACE, false, key,
-                   "a bulk store reads %s for %s, and nothing orders this with what %s wrote at %s", where.text,
-                   here.text, whom.text, there.text);
-    else if (other_engine && !(other->kind & SIM_WRITE) && a->space == SIM_SPACE_SHARED)
-        sim_report(r, SIM_PROXY, false, key,
-                   "%s writes %s at %s, which a bulk store may still read (%s): it was not waited for", who.text,
-                   where.text, here.text, there.text);
-    else if (other_engine && other->kind & SIM_WRITE && a->space == SIM_SPACE_GLOBAL)
-        sim_report(r, SIM_RACE, false, key, "%s %s %s at %s, where a bulk store may still be under way (%s)", who.text,
-                   verb(a->kind), where.text, here.text, there.text);
+    if (a->actor == SIM_STORING)
+        sim_report(r, SIM_RACE, false, key, "a bulk store %s %s for %s, and nothing orders this with what %s %s at %s",
+                   verb(a->kind), where.text, here.text, whom.text, other->kind & SIM_WRITE ? "wrote" : "read",
+                   there.text);
+    else if (other_actor == SIM_STORING)
+        sim_report(r, other->kind & SIM_WRITE ? SIM_RACE : SIM_PROXY, false, key,
+                   "%s %s %s at %s, which a bulk store may still %s (%s): it was not waited for", who.text,
+                   verb(a->kind), where.text, here.text, other->kind & SIM_WRITE ? "write" : "read", there.text);
     else if (engine && a->kind & SIM_WRITE)
         sim_report(
             r, SIM_PAGE, false, key,
@@ -89,12 +82,11 @@ static void report_race(sim_run *r, const access *a, const sim_record *other) {
 static void report_proxy(sim_run *r, const access *a, const sim_record *other) {
     const uint32_t by = (uint32_t)__builtin_ctz(other->actors);
     const uint64_t key = (uint64_t)a->line << 32 ^ (uint64_t)other->line << 16 ^ (uint64_t)a->kind << 8 ^ a->actor;
-    const bool stores = a->actor == SIM_ENGINE && (a->space == SIM_SPACE_GLOBAL) == ((a->kind & SIM_WRITE) != 0);
     sim_report(
         r, SIM_PROXY, false, key,
         "%s %s %s for %s, where %s wrote in the ordinary way at %s: no fence makes this known to the async proxy",
-        stores ? "a bulk store" : sim_who(r, (uint32_t)a->cta->number * SIM_ACTORS + a->actor, 1u << a->lane).text,
-        verb(a->kind), sim_address(r, a->cta, a->address).text, sim_place(r, a->instruction, a->line).text,
+        sim_who(r, (uint32_t)a->cta->number * SIM_ACTORS + a->actor, 1u << a->lane).text, verb(a->kind),
+        sim_address(r, a->cta, a->address).text, sim_place(r, a->instruction, a->line).text,
         sim_who(r, other->sm * (uint32_t)SIM_ACTORS + by, other->lanes).text,
         sim_place(r, other->instruction, other->line).text);
 }
@@ -452,12 +444,12 @@ void sim_access_copy(sim_run *r, sim_cta *cta, const sim_copy *c, uint32_t tick)
     sim_clock_drop(clock);
 }
 
-void sim_access_store(sim_run *r, sim_cta *cta, const sim_store *s, const sim_clock *known, uint32_t read,
-                      uint32_t write, uint32_t tick) {
+void sim_access_store(sim_run *r, sim_cta *cta, const sim_store *s, const sim_clock *known, uint32_t lane,
+                      uint32_t tick) {
     const size_t offset = (size_t)(s->from - cta->shared);
     access a = {.cta = cta,
-                .actor = SIM_ENGINE,
-                .lane = read,
+                .actor = SIM_STORING,
+                .lane = lane,
                 .tick = tick,
                 .instruction = r->lane->instruction,
                 .line = (uint16_t)r->lane->line,
@@ -466,7 +458,7 @@ void sim_access_store(sim_run *r, sim_cta *cta, const sim_store *s, const sim_cl
                 .address = s->from,
                 .page = offset - cta->rest < r->launch.pages * (size_t)CUDA_PAGE};
     touch_all(r, &a, cta->cells, offset, s->bytes);
-    a.lane = write;
+    a.lane = lane + 1;
     a.kind = SIM_WRITE | SIM_ASYNC;
     a.page = false;
     engine_touches(r, &a, s->to, s->bytes);

@@ -303,12 +303,12 @@ static void call_bulk_store(void *to, const void *from, uint32_t bytes) {
                    sim_place(sim_now, this_lane()->instruction, this_lane()->line).text);
     *s = (sim_store){.to = to, .from = from, .bytes = bytes, .group = cta->store_group, .thread = this_thread()};
     sim_clock *known = sim_clock_release(sim_now, this_warp(), sim_now->lane_number);
-    const uint32_t tick = ++sim_now->ticks, engine = (uint32_t)(cta->number * SIM_ACTORS + SIM_ENGINE);
-    const int read = cta->copy_next, write = (read + 1) % SIM_COPIES; /* lanes of the copy engine */
-    cta->copy_next = (write + 1) % SIM_COPIES;
-    sim_access_store(sim_now, cta, s, known, (uint32_t)read, (uint32_t)write, tick);
-    s->reads = sim_clock_with(sim_now, known, engine, (uint32_t)read, tick);
-    s->written = sim_clock_with(sim_now, s->reads, engine, (uint32_t)write, tick);
+    const uint32_t tick = ++sim_now->ticks, storing = (uint32_t)(cta->number * SIM_ACTORS + SIM_STORING),
+                   lane =
+                       cta->store_group % 16 * 2; /* groups end in their order: those before need none of their own */
+    sim_access_store(sim_now, cta, s, known, lane, tick);
+    s->reads = sim_clock_with(sim_now, known, storing, lane, tick);
+    s->written = sim_clock_with(sim_now, s->reads, storing, lane + 1, tick);
     sim_clock_drop(known);
     cta->store_count++;
 }
