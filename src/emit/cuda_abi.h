@@ -15,7 +15,7 @@ enum {
     CUDA_SLOTS = 4,                             /* instructions decoded ahead, at most */
     CUDA_PAGE = 16384,                          /* bytes of a page */
     CUDA_MOST_PAGES = 12,
-    CUDA_FLIGHT = 96 << 10, /* bytes of streamed weights that an SM has under way, at most */
+    CUDA_FLIGHT = 64 << 10, /* bytes of streamed weights that an SM has under way, at most */
     CUDA_BARRIERS = 33,     /* of an instruction of level 2: 32 of its own, and that all is stored */
     CUDA_MAP_WORDS = 64,    /* maps that a loader remembers, 32 a word */
     CUDA_TENSORS = 16       /* operands of an instruction on this machine */

@@ -106,6 +106,8 @@ MT_DEVICE bool mt_mbarrier_try(uint64_t *b, uint32_t parity) {
     return done;
 #endif
 }
+/* The same, of a thread that does not wait for each of the barrier's phases. */
+MT_DEVICE bool mt_mbarrier_await(uint64_t *b, uint32_t parity) { return mt_mbarrier_try(b, parity); }
 /* A bulk copy into shared memory; sizes and addresses are multiples of 16. Weights are read once a step: evict first.
  * Before Hopper the thread copies in pieces of 16 bytes. When all that it has begun so far have landed, one arrival is
  * made for it: the one that `full` waits for (.noinc: none is added to those that it was made for), which

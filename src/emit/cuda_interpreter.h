@@ -207,8 +207,11 @@ static __device__ void mt_loader(mt_context *c) {
         mt_give_up(c, c->stopped, 0, 0, 0);
     }
     /* Copies that are still under way write to this CTA's memory: stay until they have landed. */
-    for (; c->under_way; mt_land_one(c))
-        while (!mt_mbarrier_try(&c->cta->page_full[c->landing], c->landing_phase)) {}
+    for (uint32_t back = 1; back <= c->launch->pages; back++) {
+        uint32_t parity;
+        uint64_t *full = mt_page_before(c, back, &parity);
+        while (!mt_mbarrier_await(full, parity)) {}
+    }
 }
 
 /* Thread 0 of the consumers: this CTA's part of run `run` of the launch is done, and its stores are released. Waits
@@ -290,7 +293,6 @@ extern "C" __global__ void __launch_bounds__(MT_THREADS, 1) monotile(const __gri
     c.pages = dynamic;
     c.scratch = dynamic + (size_t)launch.pages * CUDA_PAGE;
     c.page = c.page_phase = c.sequence = 0;
-    c.under_way = c.landing = c.landing_phase = 0;
     c.holds = false;
     c.epoch = launch.epoch;
     c.thread = (int)threadIdx.x;

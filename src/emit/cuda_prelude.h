@@ -51,14 +51,12 @@ typedef struct mt_cta { /* static shared memory */
 typedef struct mt_context {
     const cuda_run *launch;
     mt_cta *cta;
-    const mt_slot *slot;                        /* the current instruction */
-    char *pages, *scratch;                      /* dynamic shared memory */
-    uint32_t page, page_phase;                  /* the ring position: index, and the parity of its next full phase */
-    uint32_t under_way, landing, landing_phase; /* loader: pages filled of which it has not seen that they landed; the
-                                                   first of them, as `page` */
-    uint32_t epoch;                             /* of this role's run */
-    uint32_t sequence; /* loader, consumers: number of the current instruction of this CTA; from 1 */
-    bool holds;        /* loader: see mt_hold */
+    const mt_slot *slot;       /* the current instruction */
+    char *pages, *scratch;     /* dynamic shared memory */
+    uint32_t page, page_phase; /* the ring position: index, and the parity of its next full phase */
+    uint32_t epoch;            /* of this role's run */
+    uint32_t sequence;         /* loader, consumers: number of the current instruction of this CTA; from 1 */
+    bool holds;                /* loader: see mt_hold */
     int role, thread, warp, lane;
     uint32_t stopped; /* cuda_reason: the wait that gave up. Return as soon as possible */
     MT_TRACED(uint32_t first_page;)
@@ -182,32 +180,18 @@ MT_DEVICE bool mt_hold(mt_context *c) {
     return true;
 }
 
-/* Loader: the first of the pages under way has landed. */
-MT_DEVICE void mt_land_one(mt_context *c) {
-    c->under_way--;
-    if (++c->landing == c->launch->pages) c->landing = 0, c->landing_phase ^= 1;
-}
-/* Loader: waits until at most `most` pages are under way. False: give up. */
-MT_DEVICE bool mt_land(mt_context *c, uint32_t most) {
-    for (; c->under_way > most; mt_land_one(c))
-        if (!mt_wait_page(c, &c->cta->page_full[c->landing], c->landing_phase)) return false; /* the copy engine */
-    return true;
+/* Loader: the mbarrier of the page `back` pages before the next one, and the parity of its phase. */
+MT_DEVICE uint64_t *mt_page_before(const mt_context *c, uint32_t back, uint32_t *parity) {
+    const bool before = c->page < back; /* in the ring's turn before this one */
+    *parity = c->page_phase ^ before;
+    return &c->cta->page_full[before ? c->page + c->launch->pages - back : c->page - back];
 }
 
 /* Loader (one lane): the next page, once the consumers have left it; it has to be filled. NULL: give up. */
 MT_DEVICE char *mt_page_acquire(mt_context *c) {
     uint64_t *empty = &c->cta->page_empty[c->page]; /* consumers' mt_page_release */
-    if (c->stopped || !mt_wait_page(c, empty, c->page_phase ^ 1) || !mt_land(c, c->launch->pages - 1)) return 0;
-    c->under_way++;
+    if (c->stopped || !mt_wait_page(c, empty, c->page_phase ^ 1)) return 0;
     return c->pages + (size_t)c->page * CUDA_PAGE;
-}
-/* The same, of a weight that is read once. Memory is busy with CUDA_FLIGHT bytes of each SM under way; more of them
- * only make a queue, in which whatever a consumer asks for, and a fence, waits: at most `flight` pages. */
-MT_DEVICE char *mt_page_stream(mt_context *c, uint32_t flight) {
-    char *page = mt_page_acquire(c);
-    if (page && (!c->holds || mt_hold(c)) && mt_land(c, flight)) return page;
-    if (page) c->under_way--;
-    return 0;
 }
 /* Loader: fills the acquired page with one copy and moves on. */
 MT_DEVICE void mt_page_fill(mt_context *c, char *page, const void *from, uint32_t bytes) {
@@ -216,6 +200,30 @@ MT_DEVICE void mt_page_fill(mt_context *c, char *page, const void *from, uint32_
     mt_bulk_load(page, from, bytes, full);
     MT_TRACED(mt_note(c)->pages++;)
     mt_page_next(c);
+}
+/* Loader: a slice of a weight that is read once: `blocks` times `pages` pages, each with one copy of page_bytes, the
+ * last of a block with one of last_bytes. Memory is busy with CUDA_FLIGHT bytes of each SM under way; more only make a
+ * queue, in which whatever a consumer asks for, and a fence, waits. So a copy begins when the one that many bytes
+ * before it has landed. */
+MT_DEVICE void mt_stream(mt_context *c, const char *from, int blocks, int64_t block_bytes, int pages,
+                         uint32_t page_bytes, uint32_t last_bytes) {
+    const uint32_t wanted = (CUDA_FLIGHT + page_bytes - 1) / page_bytes,
+                   flight = wanted < c->launch->pages ? wanted : c->launch->pages;
+#pragma unroll 1
+    for (int block = 0; block < blocks; block++, from += block_bytes)
+#pragma unroll 1
+        for (int page = 0; page < pages; page++) {
+            char *to = mt_page_acquire(c);
+            if (!to || (c->holds && !mt_hold(c))) return;
+            uint32_t parity;
+            uint64_t *before = mt_page_before(c, flight, &parity);
+            while (!mt_mbarrier_await(before, parity)) /* the copy engine */
+                if (mt_stop(c->cta)) {
+                    c->stopped = CUDA_PAGE_WAIT;
+                    return;
+                }
+            mt_page_fill(c, to, from + (size_t)page * page_bytes, page + 1 < pages ? page_bytes : last_bytes);
+        }
 }
 
 /* Loader: the acquired page is filled with copies of so many bytes together, which complete the returned barrier; then

@@ -423,8 +423,7 @@ static const char *by_page(const cuda_emit *e, const page_plan *p, const char *p
 void cuda_pages(cuda_emit *e, const role_statement *s) {
     arena *m = e->memory;
     const page_plan p = plan_of(e, &s->pages);
-    const char *tensor = cuda_tensor_name(e, s->pages.param), *from = cuda_name(e, "from"),
-               *block = cuda_name(e, "block"), *page = cuda_name(e, "page");
+    const char *tensor = cuda_tensor_name(e, s->pages.param), *from = cuda_name(e, "from");
     const tile_node *column = s->pages.column;
     const char *offset = "";
     if (column->kind != TILE_CONST || column->value.i)
@@ -433,19 +432,11 @@ void cuda_pages(cuda_emit *e, const role_statement *s) {
                                         s->pages.page_columns, p.page_bytes);
     cuda_print(e, "const char *const %s = (const char *)%s->data + %s / 8 * %" PRId64 "%s;", from, tensor,
                cuda_scalar(e, s->pages.row), p.block_bytes, offset);
-    const char *bytes = p.atoms ? arena_printf(m, "%s * 16", columns_of_page(e, &p, page))
-                                : by_page(e, &p, page, p.page_bytes, p.last_bytes);
-    cuda_print(e, "#pragma unroll 1");
-    CUDA_OPEN(e, "for (int %s = 0; %s < %s; %s++) {", block, block, p.blocks, block);
-    cuda_print(e, "#pragma unroll 1");
-    CUDA_OPEN(e, "for (int %s = 0; %s < %s; %s++) {", page, page, page_count(e, &p), page);
-    const char *to = cuda_name(e, "to");
-    cuda_print(e, "char *const %s = mt_page_stream(mt, %" PRId64 ");", to, ceil_div(CUDA_FLIGHT, p.page_bytes));
-    cuda_print(e, "if (!%s) return;", to);
-    cuda_print(e, "mt_page_fill(mt, %s, %s + (size_t)%s * %" PRId64 " + %s * %" PRId64 ", %s);", to, from, block,
-               p.block_bytes, page, p.page_bytes, bytes);
-    cuda_close(e);
-    cuda_close(e);
+    const char *last = arena_printf(m, "(%s - 1)", page_count(e, &p)), *last_bytes;
+    last_bytes = p.atoms ? arena_printf(m, "%s * 16", columns_of_page(e, &p, last))
+                         : by_page(e, &p, last, p.page_bytes, p.last_bytes);
+    cuda_print(e, "mt_stream(mt, %s, %s, %" PRId64 ", %s, %" PRId64 ", %s);", from, p.blocks, p.block_bytes,
+               page_count(e, &p), p.page_bytes, last_bytes);
 }
 
 static const char *product_type(const tile_format *f) { return f->scalar.exponent == 8 ? "MT_BF16" : "MT_F16"; }

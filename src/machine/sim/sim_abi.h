@@ -21,7 +21,8 @@ typedef struct sim_calls {
     void *(*shared)(uint32_t bytes); /* 0: the memory that the launch gave, behind all else */
     void (*mbarrier_init)(uint64_t *b, uint32_t arrivals);
     void (*mbarrier_arrive)(uint64_t *b, uint32_t expected_bytes);
-    uint32_t (*mbarrier_try)(uint64_t *b, uint32_t parity); /* waits a while */
+    uint32_t (*mbarrier_try)(uint64_t *b, uint32_t parity);   /* waits a while */
+    uint32_t (*mbarrier_await)(uint64_t *b, uint32_t parity); /* the same, not for every phase */
     uint32_t (*mbarrier_test)(uint64_t *b, uint32_t parity);
     void (*bulk_load)(void *to, const void *from, uint32_t bytes, uint64_t *full);
     void (*map_load)(void *to, const void *map, int32_t x, int32_t y, int32_t z, uint64_t *full); /* of a cuda_map */

@@ -141,6 +141,7 @@ MT_CHIP void mt_mbarrier_arrive(uint64_t *b) { mt_calls->mbarrier_arrive(b, 0); 
 MT_CHIP void mt_mbarrier_expect(uint64_t *b, uint32_t bytes) { mt_calls->mbarrier_arrive(b, bytes); }
 MT_CHIP void mt_mbarrier_publish(void) { mt_calls->fence_proxy(SIM_SPACE_SHARED); }
 MT_CHIP bool mt_mbarrier_test(uint64_t *b, uint32_t parity) { return mt_calls->mbarrier_test(b, parity); }
+MT_CHIP bool mt_mbarrier_await(uint64_t *b, uint32_t parity) { return mt_calls->mbarrier_await(b, parity); }
 MT_CHIP bool mt_mbarrier_try(uint64_t *b, uint32_t parity) { return mt_calls->mbarrier_try(b, parity); }
 MT_CHIP void mt_bulk_load(void *to, const void *from, uint32_t bytes, uint64_t *full) {
     mt_calls->bulk_load(to, from, bytes, full);

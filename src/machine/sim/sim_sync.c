@@ -133,10 +133,11 @@ static void call_mbarrier_arrive(uint64_t *b, uint32_t expected_bytes) {
 
 static bool is_complete(const sim_mbarrier *m, uint32_t parity) { return (m->phase & 1) != (parity & 1); }
 
-static void passed(sim_mbarrier *m, uint32_t parity) {
+/* `every`: the thread waits for every phase. */
+static void passed(sim_mbarrier *m, uint32_t parity, bool every) {
     const uint32_t t = this_thread(), before = m->thread[t].waited, first = m->phase;
-    uint32_t waited = before + 1; /* a thread waits for every phase */
-    if (!before)
+    uint32_t waited = before + 1;
+    if (!before || !every)
         waited = first + 1;
     else if ((before & 1) == (parity & 1)) { /* the parity of the last of them */
         sim_report(
@@ -147,7 +148,7 @@ static void passed(sim_mbarrier *m, uint32_t parity) {
             before, sim_place(sim_now, this_lane()->instruction, this_lane()->line).text);
         waited = before;
     }
-    if (!before && !first) { /* fine for one that says what is free, not for one that says what has come */
+    if (every && !before && !first) { /* fine for one that says what is free, not for one that says what has come */
         m->starts_free = true;
         m->starter = sim_now->warp->cta->number * SIM_ACTORS + sim_now->warp->number;
         if (m->takes_bytes && !m->thread[t].arrives) report_early(m, m->starter);
@@ -158,7 +159,7 @@ static void passed(sim_mbarrier *m, uint32_t parity) {
     sim_clock_join(sim_now, &this_lane()->clock, m->known);
 }
 
-static uint32_t call_mbarrier_try(uint64_t *b, uint32_t parity) {
+static uint32_t wait_for(uint64_t *b, uint32_t parity, bool every) {
     chip();
     sim_mbarrier *m = mbarrier(b);
     this_lane()->parity = parity;
@@ -168,15 +169,17 @@ static uint32_t call_mbarrier_try(uint64_t *b, uint32_t parity) {
         if (this_lane()->expired) return this_lane()->expired = false;
         m = mbarrier(b);
     }
-    passed(m, parity);
+    passed(m, parity, every);
     return true;
 }
+static uint32_t call_mbarrier_try(uint64_t *b, uint32_t parity) { return wait_for(b, parity, true); }
+static uint32_t call_mbarrier_await(uint64_t *b, uint32_t parity) { return wait_for(b, parity, false); }
 
 static uint32_t call_mbarrier_test(uint64_t *b, uint32_t parity) {
     chip();
     sim_mbarrier *m = mbarrier(b);
     if (!is_complete(m, parity)) return false;
-    passed(m, parity);
+    passed(m, parity, true);
     return true;
 }
 
@@ -776,6 +779,7 @@ sim_calls sim_chip_calls = {
     .mbarrier_init = call_mbarrier_init,
     .mbarrier_arrive = call_mbarrier_arrive,
     .mbarrier_try = call_mbarrier_try,
+    .mbarrier_await = call_mbarrier_await,
     .mbarrier_test = call_mbarrier_test,
     .bulk_load = call_bulk_load,
     .map_load = call_map_load,
