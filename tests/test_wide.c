@@ -159,6 +159,8 @@ static void test_lowering(void **state) {
             role_print(&t, r);
             if (getenv("WIDE_PRINT")) fprintf(stderr, "%s", t.data);
             assert_true(r->wide && r->page_count == 2 && strstr(t.data, "four lanes an element"));
+            if (!strcmp(cuda_cases[i].op.op->name, "attention"))
+                assert_non_null(strstr(t.data, "in fragments; no mask where "));
             text_free(&t);
             continue;
         }

@@ -3,7 +3,7 @@
  *
  * Elements of tiles are held as types of their own: f32, f64, the integers; floats of up to 16 bits as their codes;
  * integers of up to 8 bits in int8_t or uint8_t; bool as 0 or 1. All functions are total. Functions of f32 are within 2
- * units in the last place. */
+ * units in the last place; exp2 gives 0 for what is below the normal numbers. */
 #ifndef CUDA_MATH_H
 #define CUDA_MATH_H
 
@@ -154,7 +154,6 @@ MT_DEVICE uint32_t mt_float_from_f64(double x, int exponent, int mantissa, int s
 /* ---- functions ---- */
 
 MT_DEVICE float mt_exp(float x) { return expf(x); }
-MT_DEVICE float mt_exp2(float x) { return exp2f(x); }
 MT_DEVICE float mt_log(float x) { return logf(x); }
 MT_DEVICE float mt_log2(float x) { return log2f(x); }
 MT_DEVICE float mt_tanh(float x) { return tanhf(x); }

@@ -64,6 +64,9 @@ static void print_controller(text *out, role_op *const *lowered, char (*names)[3
     text_string(out, "    }\n}\n");
 }
 
+/* Registers of wide ops' consumers: the sums of 128 rows, and tiles beside them. */
+enum { WIDE_REGISTERS = 216 };
+
 /* Register budgets. The warps are those of all ops: consumers, and the loader's warpgroup, get the most that any op
  * asks for. Without budgets each thread has as many registers as the code of all roles needs. */
 static mt_status print_budgets(cuda_unit_text *unit, text *out, role_op *const *lowered, size_t count,
@@ -72,6 +75,7 @@ static mt_status print_budgets(cuda_unit_text *unit, text *out, role_op *const *
     const char *name[2] = {"", ""};
     for (size_t i = 0; i < count; i++) {
         const tile_level2 *x = lowered[i]->op.level2;
+        if (lowered[i]->wide && consumers < WIDE_REGISTERS) consumers = WIDE_REGISTERS, name[0] = lowered[i]->op.name;
         if (!x) continue;
         const int *own = x->budget, loads = own[own[LEVEL2_LOADER] ? LEVEL2_LOADER : LEVEL2_STORER];
         if (own[LEVEL2_CONSUMER] > consumers) consumers = own[LEVEL2_CONSUMER], name[0] = lowered[i]->op.name;

@@ -177,10 +177,10 @@ static void open_lanes(cuda_nest *x) {
     cuda_nest_lines(x, LEVEL_LANE);
 }
 
-void cuda_fragment_each(cuda_emit *e, const role_statement *s) {
+static void print_each(cuda_emit *e, const role_statement *s, const tile_node *of) {
     cuda_nest x;
     const cuda_rows rows = fragment_nest(e, &x, &s->spread);
-    const char *name = e->names[s->to], *value = emit_bare(e->memory, fragment_value(&x, s->value, &rows).text);
+    const char *name = e->names[s->to], *value = emit_bare(e->memory, fragment_value(&x, of, &rows).text);
     open_halves(&x, &s->spread, &rows);
     if (s->spread.columns > 1) {
         open_groups(&x, &s->spread, &rows);
@@ -193,6 +193,18 @@ void cuda_fragment_each(cuda_emit *e, const role_statement *s) {
     cuda_close(e);
 }
 
+/* A mask costs only the tiles that it crosses. */
+void cuda_fragment_each(cuda_emit *e, const role_statement *s) {
+    if (s->whole) {
+        CUDA_OPEN(e, "if (%s) {", emit_bare(e->memory, cuda_scalar(e, s->whole)));
+        print_each(e, s, s->value->b);
+        e->indent--;
+        CUDA_OPEN(e, "} else {");
+    }
+    print_each(e, s, s->value);
+    if (s->whole) cuda_close(e);
+}
+
 /* The four lanes of a row, each of its columns. */
 void cuda_fragment_reduce(cuda_emit *e, const role_statement *s) {
     cuda_nest x;
@@ -203,13 +215,15 @@ void cuda_fragment_reduce(cuda_emit *e, const role_statement *s) {
                                                  : "MT_SMALLEST",
                *value = emit_bare(e->memory, fragment_value(&x, s->value, &rows).text);
     open_halves(&x, &s->spread, &rows);
-    cuda_print(e, "%s %s = %s;", emit_c_type(s->value->type), joined, cuda_neutral(s->value->type, s->op));
+    const char *neutral = cuda_neutral(s->value->type, s->op);
+    cuda_print(e, "%s %s[2] = {%s, %s}; // two sums wait for one another half as long", emit_c_type(s->value->type),
+               joined, neutral, neutral);
     open_groups(&x, &s->spread, &rows);
     open_lanes(&x);
-    cuda_print(e, "%s = mt_join(%s, %s, %s);", joined, joined, value, how);
+    cuda_print(e, "%s[j] = mt_join(%s[j], %s, %s);", joined, joined, value, how);
     cuda_close(e);
     cuda_close(e);
-    cuda_print(e, "%s[%s] = mt_join_lanes<4>(%s, %s);", name, x.half, joined, how);
+    cuda_print(e, "%s[%s] = mt_join_lanes<4>(mt_join(%s[0], %s[1], %s), %s);", name, x.half, joined, joined, how, how);
     cuda_close(e);
 }
 

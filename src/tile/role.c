@@ -533,6 +533,7 @@ static void lower(void *context) {
     if (l->tiles) role_place_fragments(l);
     role_stage(l, &r->consumer);
     role_count(l);
+    if (l->tiles) role_find_whole(l, r->consumer);
     for (int a = 0; a < source->axis_total; a++) r->loader_reads_live |= role_any(r, source->axis_count[a], is_live, 0);
     r->loader = loader_of(l, r->consumer);
     r->loader_reads_live &= r->page_count > 0;

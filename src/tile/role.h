@@ -33,12 +33,16 @@
  *            result; TENSOR_SPLIT_K, a warp every eighth 16 steps of k, each warp leaves its part
  *   SKINNY   panel · pages on the tensor cores, every warp a slice of k of every page, each warp leaves its part
  *   WIDE     pages · pages on wgmma: a tile of 64 or 128 rows, sums in FRAGMENTs. STORE (and what is FUSED into it)
- * goes on from there in the same registers WIDE_TILE  on wgmma, one step of a loop that does other things as well: a
- * tile of 128 rows · the pages of a slice of a tensor. The tile is in a buffer, as atoms, or is computed from FRAGMENTs
- * in registers. EACH, REDUCE (QUAD: the four lanes that have a row) and STORE around it stay in the FRAGMENTs, too SYNC
- * all consumers meet; what any wrote to buffers and tensors before is seen by all after ASSIGN   a SCALAR FOR, IF  on
- * scalars that are the same in every thread Loader statements: FOR, IF, and PAGES    the pages that the SKINNY of the
- * same number takes WIDE_PAGES  those of a WIDE
+ *            goes on from there in the same registers
+ *   WIDE_TILE  on wgmma, one step of a loop that does other things as well: a tile of 128 rows · the pages of a slice
+ *            of a tensor. The tile is in a buffer, as atoms, or is computed from FRAGMENTs in registers. EACH, REDUCE
+ *            (QUAD: the four lanes that have a row) and STORE around it stay in the FRAGMENTs, too
+ *   SYNC     all consumers meet; what any wrote to buffers and tensors before is seen by all after
+ *   ASSIGN   a SCALAR
+ *   FOR, IF  on scalars that are the same in every thread
+ * Loader statements: FOR, IF, and
+ *   PAGES    the pages that the SKINNY of the same number takes
+ *   WIDE_PAGES  those of a WIDE
  *
  * Lowering an op (role.c) goes in steps:
  *   1. REDUCE and DOT nodes become statements with variables of their own, innermost first (role_flatten.c).
@@ -245,7 +249,8 @@ typedef struct role_statement {
     role_wide_slice slice;              /* WIDE_TILE, WIDE_TILE_PAGES */
     const tile_format *product;         /* SKINNY, WIDE: bf16 or f16 */
     const struct level2_action *action; /* ACTION: explicit.h */
-    int index;                          /* FOR: the loop */
+    const tile_node *whole; /* EACH of where(c, a, b), or NULL: a scalar; when it is true c holds for all elements */
+    int index;              /* FOR: the loop */
     const tile_node *begin, *end;
     struct role_statement *body, *otherwise;
     const char *why; /* DOT, SKINNY, WIDE: the strategy was chosen because */

@@ -63,6 +63,9 @@ void role_note_missed(role_lowering *l, role_statement *s);
 /* role_flatten.c */
 role_statement *role_flatten(role_lowering *l, const tile_statement *s);
 
+/* role_mask.c: finds role_statement.whole. Places are known. */
+void role_find_whole(role_lowering *l, role_statement *s);
+
 /* role_wide.c; `early` as below */
 void role_wide_loops(role_lowering *l, role_statement **at, bool early);
 /* role_wide_tile.c: products in loops that do other things as well. */

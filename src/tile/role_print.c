@@ -68,6 +68,10 @@ static void print_statements(text *out, const role_op *r, const role_statement *
                 text_string(out, "  // fused");
             else if (s->kind == ROLE_EACH)
                 print_spread(out, &s->spread);
+            if (s->whole) {
+                text_string(out, "; no mask where ");
+                tile_print_node(out, &r->op, s->whole);
+            }
             break;
         case ROLE_STORE:
             print_slice(out, r, s->access);

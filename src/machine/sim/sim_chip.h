@@ -251,6 +251,10 @@ MT_CHIP uint32_t mt_f16_from_f32(float x) {
     if (bits < 0x38800000u) return sign | (mt_bits(mt_float(bits) + 0.5f) - 0x3f000000u);
     return sign | (bits + 0xfff + (bits >> 13 & 1) - 0x38000000u) >> 13;
 }
+MT_CHIP float mt_exp2(float x) {
+    const float y = exp2f(x);
+    return y < 0x1p-126f ? 0 : y;
+}
 MT_CHIP uint32_t mt_bf16_pair(float a, float b) { return mt_bf16_from_f32(a) | mt_bf16_from_f32(b) << 16; }
 MT_CHIP uint32_t mt_f16_pair(float a, float b) { return mt_f16_from_f32(a) | mt_f16_from_f32(b) << 16; }
 
