@@ -512,7 +512,9 @@ void cuda_store(cuda_emit *e, const role_statement *s) {
         e->indent--;
         cuda_print(e, "}");
         if (valid) cuda_print(e, "if (%s)", valid);
-        if (c[last].proven)
+        if (c[last].proven && is_aligned(&x, access, &at[shape.rank - 1]))
+            cuda_print(e, "mt_put(%s + %s, %s);", pointer, start, out);
+        else if (c[last].proven)
             cuda_print(e, "mt_store(%s + %s, %s, 0, %d);", pointer, start, out, s->spread.vector);
         else
             cuda_print(e, "mt_store(%s + %s, %s, %s, %s.high - %s);", pointer, start, out,

@@ -143,7 +143,58 @@ static void stretched(const tile_node *n, const tile_shape *to, const cuda_index
         out[d] = n->shape.extent[d] == 1 ? cuda_index_constant(0) : at[d + to->rank - n->shape.rank];
 }
 
+/* A tile that lies as atoms do is large, and its tensor's bytes come from far away: a thread reads its rows, several
+ * at once, before it writes the first. */
+static bool print_atoms(cuda_emit *e, const role_statement *s) {
+    enum { MOST_AHEAD = 8 };
+    arena *m = e->memory;
+    const tile_variable *t = &e->r->op.variables[s->to];
+    const role_spread *spread = &s->spread;
+    const int64_t at_once = ROLE_THREADS / spread->lanes;
+    if (!e->r->variables[s->to].atoms || spread->vector < 2 || spread->rows % at_once) return false;
+    int ahead = (int)min_i64(spread->rows / at_once, MOST_AHEAD);
+    while (spread->rows / at_once % ahead) ahead--;
+    cuda_nest x[MOST_AHEAD];
+    cuda_rows rows[MOST_AHEAD] = {cuda_rows_of(e, spread)};
+    const char *value[MOST_AHEAD], *begin = cuda_rows_once(e, spread, &rows[0]);
+    if (!rows[0].row.text || !begin) return false;
+    for (int i = 0; i < ahead; i++) {
+        cuda_index at[TILE_RANK], below[TILE_RANK];
+        cuda_nest_begin(e, &x[i], spread->vector);
+        if (i) rows[i] = (cuda_rows){{cuda_name(e, "row"), LEVEL_ROW, false, 0}, rows[0].column};
+        x[i].once_begin = begin;
+        x[i].once = rows[i].column.text;
+        cuda_unravel(&x[i], &t->shape, &rows[i].row, &rows[i].column, at);
+        stretched(s->value, &t->shape, at, below);
+        value[i] = emit_bare(m, cuda_element(&x[i], s->value, below).text);
+    }
+    const char *row = rows[0].row.text, *k = rows[0].column.text, *values = cuda_name(e, "values");
+    cuda_print(e, "#pragma unroll 1");
+    CUDA_OPEN(e, "for (int %s = mt->thread / %d; %s < %" PRId64 "; %s += %" PRId64 ") {", row, spread->lanes, row,
+              spread->rows, row, at_once * ahead);
+    cuda_print(e, "const int %s = %s;", k, begin);
+    for (int i = 0; i < ahead; i++) {
+        if (i) cuda_print(e, "const int %s = %s + %" PRId64 ";", rows[i].row.text, row, i * at_once);
+        cuda_nest_lines(&x[i], LEVEL_ROW);
+        cuda_nest_lines(&x[i], LEVEL_VECTOR);
+    }
+    cuda_print(e, "%s %s[%d];", emit_c_type(t->type), values, spread->vector);
+    for (int i = 0; i < ahead; i++) {
+        cuda_print(e, "#pragma unroll");
+        CUDA_OPEN(e, "for (int j = 0; j < %d; j++) {", spread->vector);
+        cuda_nest_lines(&x[i], LEVEL_LANE);
+        cuda_print(e, "%s[j] = %s;", values, value[i]);
+        cuda_close(e);
+        cuda_print(e, "mt_put(mt_atoms_place(%s, %s, %s, %" PRId64 "), %s);", e->names[s->to], rows[i].row.text, k,
+                   t->shape.extent[0], values);
+    }
+    cuda_close(e);
+    cuda_print(e, "mt_fence_shared();");
+    return true;
+}
+
 static void print_each(cuda_emit *e, const role_statement *s) {
+    if (print_atoms(e, s)) return;
     arena *m = e->memory;
     const role_variable *v = &e->r->variables[s->to];
     const tile_variable *t = &e->r->op.variables[s->to];
