@@ -36,6 +36,15 @@ template <int N> MT_DEVICE void mt_registers(void) {
 /* ---- barriers and copies in shared memory ---- */
 
 MT_DEVICE uint32_t mt_shared(const void *p) { return (uint32_t)__cvta_generic_to_shared(p); }
+/* The same address, kept: else the compiler asks the chip where shared memory begins wherever it needs it, in front of
+ * each wait, and waits for the answer. */
+template <typename T> MT_DEVICE T *mt_keep_shared(T *p) {
+    uint32_t at = mt_shared(p);
+    asm volatile("" : "+r"(at));
+    T *kept = (T *)__cvta_shared_to_generic(at);
+    __builtin_assume(__isShared(kept));
+    return kept;
+}
 MT_DEVICE uint64_t mt_time(void) {
     uint64_t t;
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t));

@@ -125,7 +125,7 @@ MT_DEVICE void mt_run_storer(mt_context *c, uint32_t *storers, uint32_t at) {
     __syncwarp();
 }
 
-static __device__ void mt_controller(mt_context *c) {
+MT_DEVICE void mt_controller(mt_context *c) {
     uint32_t at = 0, parity = 1, storers = 0;
     MT_TRACED(mt_trace_begin(c);)
     for (uint32_t run = 0; run < c->launch->runs; run++) {
@@ -185,7 +185,7 @@ MT_DEVICE void mt_done(mt_context *c, mt_cursor *k, bool arrive) {
     if (++k->at == CUDA_SLOTS) k->at = 0, k->parity ^= 1;
 }
 
-static __device__ void mt_loader(mt_context *c) {
+MT_DEVICE void mt_loader(mt_context *c) {
     mt_cursor k = {0, 0};
     uint32_t node = 0;
     for (uint32_t run = 0; run < c->launch->runs && !c->stopped;) {
@@ -239,7 +239,7 @@ MT_DEVICE void mt_end_of_run(mt_context *c, uint32_t run) {
 
 /* When anyone gives up, all consumers go on to the next meeting point with whatever they have, and leave there
  * together: nobody is left behind at a barrier that the others never reach. */
-static __device__ void mt_consumer(mt_context *c) {
+MT_DEVICE void mt_consumer(mt_context *c) {
     mt_cursor k = {0, 0};
     bool released = true; /* no instruction since the last fence */
     for (uint32_t run = 0; run < c->launch->runs;) {
@@ -288,10 +288,10 @@ extern "C" __global__ void __launch_bounds__(MT_THREADS, 1) monotile(const __gri
     MT_SHARED(mt_cta, cta);
     mt_context c;
     c.launch = &launch;
-    c.cta = &cta;
+    c.cta = mt_keep_shared(&cta);
     c.slot = 0;
-    c.pages = dynamic;
-    c.scratch = dynamic + (size_t)launch.pages * CUDA_PAGE;
+    c.pages = mt_keep_shared(&dynamic[0]);
+    c.scratch = c.pages + (size_t)launch.pages * CUDA_PAGE;
     c.page = c.page_phase = c.sequence = 0;
     c.holds = false;
     c.epoch = launch.epoch;

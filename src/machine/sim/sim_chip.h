@@ -125,6 +125,7 @@ MT_CHIP uint32_t clock(void) { return (uint32_t)mt_calls->time(); }
 #define MT_AT_INSTRUCTION(number) mt_at_instruction(number)
 #define MT_AT_LINE(line)          mt_at_line(line)
 MT_CHIP void *mt_shared_memory(size_t bytes) { return mt_calls->shared((uint32_t)bytes); }
+template <typename T> MT_CHIP T *mt_keep_shared(T *p) { return p; }
 MT_CHIP void mt_at_instruction(uint32_t number) { mt_calls->instruction(number); }
 MT_CHIP void mt_at_line(int line) { mt_calls->line(line); }
 
