@@ -187,6 +187,7 @@ static inline bool run_cuda(const cuda_case *k, const test_tensor *tensors, int 
     program_operand *operands = ARENA_ARRAY(memory, (size_t)count + 1, program_operand);
     program_tensor *described = ARENA_ARRAY(memory, (size_t)count + 1, program_tensor);
     program_view *seen = ARENA_ARRAY(memory, (size_t)count + 1, program_view);
+    const tile_format **formats = ARENA_ARRAY(memory, (size_t)count + 1, const tile_format *);
     role_layout *layouts = ARENA_ARRAY(memory, (size_t)count + 1, role_layout);
     for (size_t i = 0; i < total; i++) order[i] = (uint32_t)i;
     s->tensors = ARENA_ARRAY(memory, (size_t)count + 1, sim_memory);
@@ -207,6 +208,7 @@ static inline bool run_cuda(const cuda_case *k, const test_tensor *tensors, int 
         memcpy(operands[i].stride, laid[i].view.stride, sizeof operands[i].stride);
         memset(operands[i].live, 0xff, sizeof operands[i].live);
         seen[i] = (program_view){.block = f->block, .bits = f->bits};
+        formats[i] = f;
         s->tensors[i].name = t->param->name;
         status = sim_memory_bind(&s->tensors[i], laid[i].view.data, laid[i].size - BEFORE, t->param->kind != TILE_IN,
                                  &error);
@@ -237,7 +239,7 @@ static inline bool run_cuda(const cuda_case *k, const test_tensor *tensors, int 
     s->machine->pages = 3;
     s->program = &program;
     s->memory = memory;
-    s->binding = (program_binding){.ops = k->chunk->ops, .views = seen};
+    s->binding = (program_binding){.ops = k->chunk->ops, .views = seen, .formats = formats};
     s->names.values = lives;
     s->layouts = layouts;
     s->unit = dlsym(k->chunk->code, "mt_sim_unit");

@@ -21,7 +21,7 @@
 /* ---- graphs of ops ---- */
 
 /* A node: "program; constants; tensors". Tensors are "name type extents", outputs begin with '>', weights with '*'.
- * Extents are numbers or letters; W stands for a weight's type. */
+ * Extents are numbers or letters; W stands for a weight's type, P for that of products. */
 static const char *const ops[] = {
     "linear; BM=4 BN=16; x f32 M K, *w W N K, >y f32 M N",
     "linear_add; BM=4 BN=16; x f32 M K, *w W N K, r f32 M N, >y f32 M N",
@@ -55,6 +55,13 @@ static const char *const ops[] = {
     "attention_merge; BS=64; part f32 M C A D, level f32 M C A, >y f32 M A D",
     ("merge_linear_add; BS=64 BN=16; part f32 M C A D, level f32 M C A, *w W N B, r f32 M N, "
      ">y f32 M N"),
+};
+
+/* Products of many rows, whose left operand lies in their type. */
+static __attribute__((unused)) const char *const wide_ops[] = {
+    "linear; BM=64 BN=64; x P M K, *w W N K, >y f32 M N",
+    "linear_add; BM=64 BN=64; x P M K, *w W N K, r f32 M N, >y f32 M N",
+    "swiglu; BM=64 BN=64; x P M K, *gate W N K, *up W N K, >y f32 M N",
 };
 
 typedef struct variant {
@@ -185,6 +192,7 @@ static void add_node(mt_graph *g, const char *spec, const variant *v, mt_live po
         name += b->role != MT_INPUT;
         b->type = !strcmp(type, "W")     ? v->weight
                   : !strcmp(type, "V")   ? (tile_format_is_block(tile_format_find(v->weight)) ? "f32" : v->weight)
+                  : !strcmp(type, "P")   ? (v->product ? v->product : "bf16")
                   : !strcmp(type, "f16") ? "f16"
                   : !strcmp(type, "i32") ? "i32"
                                          : "f32";

@@ -169,9 +169,10 @@ static int same_bits(mt_session *s, void **kept, const char *what) {
 
 static bool has_weight(const char *spec) { return strstr(spec, " W "); }
 
-/* All ops (or only those with weights) at the sizes of a variant, in one program. Returns how many
- * outputs were wrong. */
-static int check_variant(const variant *v, bool weights_only, mt_placement placement) {
+enum { ALL, WEIGHTS, WIDE }; /* of the ops: with weights alone; instead of them those of many rows */
+
+/* These ops at the sizes of a variant, in one program. Returns how many outputs were wrong. */
+static int check_variant(const variant *v, int which, mt_placement placement) {
     char what[160];
     mt_graph *g;
     mt_program *p;
@@ -184,13 +185,16 @@ static int check_variant(const variant *v, bool weights_only, mt_placement place
              (long long)v->h, (long long)v->d);
     OK(mt_graph_create(&g, &error));
     OK(mt_graph_live(g, "pos", 0, POSITION, &pos, &error));
-    for (size_t i = 0; i < COUNT_OF(ops); i++) {
+    for (size_t i = 0; i < (which == WIDE ? COUNT_OF(wide_ops) : COUNT_OF(ops)); i++) {
         const int before = tensor_count;
-        if (getenv("CUDA_ONLY") && strncmp(ops[i], getenv("CUDA_ONLY"), strlen(getenv("CUDA_ONLY")))) continue;
-        if (weights_only && !has_weight(ops[i])) continue;
-        add_node(g, ops[i], v, pos);
+        const char *op = which == WIDE ? wide_ops[i] : ops[i];
+        if (getenv("CUDA_ONLY") && strncmp(op, getenv("CUDA_ONLY"), strlen(getenv("CUDA_ONLY")))) continue;
+        if ((which == WEIGHTS && !has_weight(op)) || (which == WIDE && !strncmp(op, "swiglu", 6) &&
+                                                      v->bn > (tile_format_find(v->weight)->block > 128 ? 64 : 128)))
+            continue;
+        add_node(g, op, v, pos);
         for (int t = before; t < tensor_count; t++)
-            snprintf(tensor_op[t], sizeof tensor_op[t], "%.*s", (int)strcspn(ops[i], ";"), ops[i]);
+            snprintf(tensor_op[t], sizeof tensor_op[t], "%.*s", (int)strcspn(op, ";"), op);
         nodes++;
     }
     const int processors = machine && on_cuda() ? mt_machine_processors(machine) : on_cuda() ? 132 : 2;
@@ -247,7 +251,7 @@ static void test_dense(void **state) {
     int wrong = 0;
     need_machine();
     for (size_t i = 0; i < (small ? 4 : COUNT_OF(all)); i++)
-        wrong += check_variant(&all[i], false, i % 4 == 3 ? MT_PLACE_QUEUE : MT_PLACE_STATIC);
+        wrong += check_variant(&all[i], ALL, i % 4 == 3 ? MT_PLACE_QUEUE : MT_PLACE_STATIC);
     print_errors("dense weights");
     assert_int_equal(wrong, 0);
 }
@@ -263,18 +267,19 @@ static void test_chosen(void **state) {
     int wrong = 0;
     need_machine();
     if (small) skip();
-    for (size_t i = 0; i < COUNT_OF(all); i++) wrong += check_variant(&all[i], false, MT_PLACE_STATIC);
+    for (size_t i = 0; i < COUNT_OF(all); i++) wrong += check_variant(&all[i], ALL, MT_PLACE_STATIC);
     print_errors("tiles as chosen");
     assert_int_equal(wrong, 0);
 }
 
+static const char *const formats[] = {"q4_0",       "q4_1",       "q5_0",        "q5_1",         "q8_0",
+                                      "q2_k",       "q3_k",       "q4_k",        "q5_k",         "q6_k",
+                                      "mxfp4",      "nvfp4",      "i4_group32",  "i4_group64",   "i4_group128",
+                                      "u4_group32", "u4_group64", "u4_group128", "e4m3_block128"};
+
 /* Every format that packs numbers: decoding and a few rows, a block and more along K. */
 static void test_formats(void **state) {
     (void)state;
-    static const char *const formats[] = {"q4_0",       "q4_1",       "q5_0",        "q5_1",         "q8_0",
-                                          "q2_k",       "q3_k",       "q4_k",        "q5_k",         "q6_k",
-                                          "mxfp4",      "nvfp4",      "i4_group32",  "i4_group64",   "i4_group128",
-                                          "u4_group32", "u4_group64", "u4_group128", "e4m3_block128"};
     int wrong = 0;
     need_machine();
     for (size_t f = 0; f < COUNT_OF(formats); f++) {
@@ -282,13 +287,48 @@ static void test_formats(void **state) {
         const variant one = {formats[f], 1, 17, block * 3, 1, block, 1, 16, NULL};
         const variant some = {formats[f], 5, 37, block > 200 ? 2304 : 1152, 1, block, 4, 16, f % 2 ? "f16" : NULL};
         if (small && f != 1 && f != 4 && f != 9) continue;
-        wrong += check_variant(&one, true, MT_PLACE_STATIC);
-        if (!small) wrong += check_variant(&some, true, MT_PLACE_STATIC);
+        wrong += check_variant(&one, WEIGHTS, MT_PLACE_STATIC);
+        if (!small) wrong += check_variant(&some, WEIGHTS, MT_PLACE_STATIC);
         print_message("weights in %-14s %.1e, of %d outputs the worst (%s)\n", formats[f], worst_error.worst,
                       worst_error.outputs, worst_error.name);
         worst_error = (op_error){.outputs = 0};
     }
     print_errors("packed weights");
+    assert_int_equal(wrong, 0);
+}
+
+/* The same, and dense weights, with many rows: tiles of 64 and 128 rows, of 64 to 256 columns, none of them whole at
+ * the end, and a band and more along K. CUDA_FORMAT: that one alone. */
+static void test_wide(void **state) {
+    (void)state;
+    static const struct {
+        int m, n, bm, bn;
+    } tiles[] = {{66, 70, 64, 64}, {130, 135, 128, 128}, {65, 130, 64, 128}, {129, 260, 128, 256}};
+    int wrong = 0;
+    need_machine();
+    for (size_t f = 0; f < COUNT_OF(formats) + 2; f++) {
+        const char *format = f < COUNT_OF(formats) ? formats[f] : f == COUNT_OF(formats) ? "f16" : "bf16";
+        const int64_t block = tile_format_find(format)->block;
+        if (small && f != 1 && f != 4 && f != 9) continue;
+        if (getenv("CUDA_FORMAT") && strcmp(format, getenv("CUDA_FORMAT"))) continue;
+        for (size_t t = f % 2; t < COUNT_OF(tiles); t += 2) {
+            const variant v = {format,
+                               tiles[t].m,
+                               tiles[t].n,
+                               t < 2 ? 2048 + 4 * max_i64(block, 8) : 3 * max_i64(block, 32),
+                               1,
+                               32,
+                               tiles[t].bm,
+                               block > 128 ? (int)min_i64(tiles[t].bn, 128) : tiles[t].bn,
+                               strcmp(format, "bf16") ? "f16" : "bf16"};
+            if (small && t > 1) continue;
+            wrong += check_variant(&v, WIDE, MT_PLACE_STATIC);
+        }
+        print_message("many rows, weights in %-14s %.1e, of %d outputs the worst (%s)\n", format, worst_error.worst,
+                      worst_error.outputs, worst_error.name);
+        worst_error = (op_error){.outputs = 0};
+    }
+    print_errors("many rows");
     assert_int_equal(wrong, 0);
 }
 
@@ -427,7 +467,8 @@ static void test_watchdog(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_dense), cmocka_unit_test(test_chosen),
-                                       cmocka_unit_test(test_formats), cmocka_unit_test(test_watchdog)};
+                                       cmocka_unit_test(test_formats), cmocka_unit_test(test_wide),
+                                       cmocka_unit_test(test_watchdog)};
     if (getenv("CUDA_TEST")) cmocka_set_test_filter(getenv("CUDA_TEST"));
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -59,6 +59,42 @@ static void add_cases(void) {
         ->lives[0] = 90;
 }
 
+/* Weights of block formats: chunks of 64, 128 and 256 columns; a last chunk that is not whole; several bands, the last
+ * one narrower; rows at the end; two products. */
+static void add_packed(void) {
+    static const struct {
+        const char *w;
+        int m, n, k, bm, bn;
+        const char *p;
+    } sizes[] = {{"q4_1", 64, 64, 64, 64, 64, "f16"},
+                 {"q8_0", 130, 300, 96, 128, 256, "f16"},
+                 {"q8_0", 20, 70, 3616, 64, 64, "bf16"},
+                 {"q4_0", 65, 130, 352, 64, 128, "f16"},
+                 {"q4_1", 129, 257, 320, 128, 256, "f16"},
+                 {"q5_1", 63, 200, 224, 64, 256, "bf16"},
+                 {"q4_1", 127, 65, 192, 128, 64, "bf16"},
+                 {"q4_k", 70, 130, 512, 64, 128, "f16"},
+                 {"q6_k", 130, 130, 768, 128, 128, "f16"},
+                 {"q3_k", 3, 60, 256, 128, 64, "bf16"},
+                 {"i4_group128", 66, 256, 384, 64, 256, "f16"},
+                 {"u4_group64", 66, 130, 192, 128, 128, "f16"},
+                 {"e4m3_block128", 65, 140, 256, 128, 128, "bf16"},
+                 {"mxfp4", 30, 72, 160, 64, 128, "f16"}};
+    for (size_t i = 0; i < COUNT_OF(sizes); i++) {
+        const int m = sizes[i].m, n = sizes[i].n, k = sizes[i].k;
+        add_case(keep("packed linear %s %dx%dx%d by %dx%d", sizes[i].w, m, n, k, sizes[i].bm, sizes[i].bn), "linear",
+                 keep("N=%d K=%d BM=%d BN=%d BK=256 X=%s T=f32 W=%s P=%s", n, k, sizes[i].bm, sizes[i].bn, sizes[i].p,
+                      sizes[i].w, sizes[i].p),
+                 keep("x %d %d; w %d %d; y %d %d", m, k, n, k, m, n), 5e-4);
+    }
+    add_case("packed swiglu", "swiglu", "N=150 K=288 BM=64 BN=128 BK=1024 X=f16 T=f16 A=q4_1 B=q4_1 P=f16",
+             "x 70 288; gate 150 288; up 150 288; y 70 150", 1e-2);
+    add_case("packed swiglu, long blocks", "swiglu", "N=70 K=512 BM=128 BN=64 BK=1024 X=f16 T=f16 A=q4_k B=q4_k P=f16",
+             "x 130 512; gate 70 512; up 70 512; y 130 70", 1e-2);
+    add_case("packed linear_add", "linear_add", "N=72 K=160 BM=64 BN=64 X=f16 T=f32 W=q8_0 P=f16",
+             "x 65 160; w 72 160; r 65 72; y 65 72", 5e-4);
+}
+
 /* What lies beyond a live extent counts as zero, whatever the map says. */
 static void add_live(void) {
     add_case("wide, live rows, into a longer tensor",
@@ -99,11 +135,16 @@ static void add_live_attention(void) {
         ->lives[0] = 90;
 }
 
+static bool is_named(const cuda_case *k, const char *beginning) {
+    return !strncmp(k->c->name, beginning, strlen(beginning));
+}
+
 static int set_up(void **state) {
     (void)state;
     if (!temporary_make(cache)) return -1;
     setenv("MONOTILE_CACHE", cache, 1);
     add_cases();
+    add_packed();
     add_live();
     add_attention();
     add_live_attention();
@@ -164,11 +205,14 @@ static void test_lowering(void **state) {
             text_free(&t);
             continue;
         }
+        const bool packed = starts_with(cuda_cases[i].c, "packed");
         assert_int_equal(cuda_cases[i].op.layout[0], ROLE_MAPPED);
-        assert_int_equal(cuda_cases[i].op.layout[1], ROLE_ATOMS);
+        assert_int_equal(cuda_cases[i].op.layout[1], packed ? ROLE_BANDS : ROLE_ATOMS);
         assert_int_equal(role_lower(case_memory, &r, cuda_cases[i].c->op, cuda_cases[i].op.layout, &error), MT_OK);
-        assert_true(r->wide && r->page_count == 1 && r->shared_bytes == 0);
+        assert_true(r->wide && r->page_count == 1 && !r->shared_bytes == !packed);
         role_print(&t, r);
+        if (getenv("WIDE_PRINT")) fprintf(stderr, "%s", t.data);
+        assert_true(!strstr(t.data, " decoded in chunks of ") == !packed);
         assert_non_null(strstr(t.data, "= wide dot(x["));
         assert_non_null(strstr(t.data, "pages when the operands are ready"));
         text_free(&t);
@@ -184,7 +228,9 @@ static void test_lowering(void **state) {
     assert_false(is_wide("linear", "N=512 K=512 BM=64 BN=32 X=bf16 W=bf16 P=bf16")); /* few columns */
     assert_false(is_wide("linear", "N=512 K=512 BM=64 BN=64 X=f32 W=bf16 P=bf16"));  /* x is to be rounded */
     assert_false(is_wide("linear", "N=512 K=512 BM=64 BN=64 X=bf16 W=f16 P=bf16"));  /* w is to be rounded */
-    assert_false(is_wide("linear", "N=512 K=512 BM=64 BN=64 X=bf16 W=q8_0 P=bf16")); /* w is to be decoded */
+    assert_true(is_wide("linear", "N=512 K=512 BM=64 BN=64 X=bf16 W=q8_0 P=bf16"));
+    assert_true(is_wide("linear", "N=512 K=512 BM=128 BN=128 X=f16 W=q6_k P=f16"));
+    assert_false(is_wide("linear", "N=512 K=512 BM=128 BN=256 X=f16 W=q6_k P=f16")); /* more than shared memory has */
     assert_false(is_wide("linear", "N=512 K=500 BM=64 BN=64 X=bf16 W=bf16 P=bf16")); /* rows that no map can have */
     assert_false(is_wide("norm_linear", "N=512 K=512 BM=64 BN=64 T=bf16 W=bf16 P=bf16")); /* x is scaled */
     static const char *const others[] = {
@@ -226,7 +272,100 @@ static void test_numbers(void **state) {
     assert_int_equal(failed, 0);
 }
 
+/* ---- seeded bugs: what must hold when weights are decoded beside products ---- */
+
+typedef struct edit {
+    const char *from, *to;
+    int done;
+} edit;
+
+static void replace(text *unit, void *context) {
+    edit *e = context;
+    char *at = strstr(unit->data, e->from);
+    text out = {0};
+    if (!at) return;
+    text_append(&out, unit->data, (size_t)(at - unit->data));
+    text_string(&out, e->to);
+    text_string(&out, at + strlen(e->from));
+    text_free(unit);
+    *unit = out;
+    e->done++;
+}
+
+static void test_bugs(void **state) {
+    (void)state;
+    static const struct {
+        const char *one, *from, *to, *found;
+    } bugs[] = {
+        /* products begin before all have decoded */
+        {"packed linear q4_1 127", "mt_sync();\n            buffer = next;", "buffer = next;", "race"},
+        {"packed linear q4_1 127", "mt_sync();\n        const bool deep", "const bool deep", "race"},
+        /* a chunk is decoded to where another one is multiplied; its page is given back */
+        {"packed linear q4_1 127", "buffer < 16384 ? buffer + 8192 : 0", "buffer", "proxy"},
+        {"packed linear q6_k", "mt_wgmma_wait<1>() : mt_wgmma_wait<0>()", "mt_wgmma_wait<1>() : mt_wgmma_wait<1>()",
+         "page"},
+        /* wgmma does not know what plain stores wrote */
+        {"packed linear q4_1 127", "mt_fence_shared();\n            mt_sync();", "mt_sync();", "proxy"},
+        {"packed linear q4_1 127", "mt_fence_shared();\n        mt_sync();", "mt_sync();", "proxy"},
+        /* the copy engine does not take what begins anywhere */
+        {"packed linear q4_1 127", " & ~15;", ";", "misuse"},
+        {"packed linear q6_k", " & ~15;", ";", "misuse"},
+        /* a page of packed rows is not given back, or has other bytes */
+        {"packed linear q4_1 127", "mt_packed_page<1, 48, 64>", "mt_packed_page<1, 80, 64>", "deadlock"},
+    };
+    for (size_t i = 0; i < COUNT_OF(bugs); i++) {
+        edit e = {bugs[i].from, bugs[i].to, 0};
+        char what[1100];
+        int at = 0;
+        while (!is_named(&cuda_cases[at], bugs[i].one)) at++;
+        cuda_sim()->edit = replace;
+        cuda_sim()->edit_context = &e;
+        const bool built = build_chunk(at, at + 1);
+        cuda_sim()->edit = NULL;
+        assert_true(built);
+        if (!e.done) fail_msg("the code has no '%s'", bugs[i].from);
+        random_begin(cuda_cases[at].c);
+        test_tensor tensors[CASE_TENSORS];
+        const int count = tensors_make(cuda_cases[at].c, tensors);
+        const bool ran = run_cuda(&cuda_cases[at], tensors, count, 5, what, sizeof what);
+        tensors_free(tensors, count);
+        if (ran || strncmp(what, bugs[i].found, strlen(bugs[i].found)))
+            fail_msg("with %s: %s, expected %s", bugs[i].to, ran ? "it runs" : what, bugs[i].found);
+    }
+}
+
 /* ---- code ---- */
+
+/* All cases but those with packed weights; or, of these, one of each kind of chunk and one of two products. */
+/* `alone`: that case; -1: all but attentions. */
+static void check_compiles(bool packed, int alone, bool traced) {
+    static const char *const some[] = {"packed linear q4_1 129", "packed linear q8_0 20", "packed linear q6_k",
+                                       "packed linear i4_group128", "packed swiglu"};
+    emit_cuda_op ops[CUDA_CHUNK];
+    size_t count = 0;
+    text unit = {0}, cubin = {0}, log = {0};
+    mt_error error = {0};
+    emit_cuda_info info = {.no_lines = true};
+    static const char *const options[] = {"--std=c++17", "-default-device", "-DMT_TRACE"};
+    for (int i = 0; i < cuda_case_count; i++) {
+        const bool attention = !strcmp(cuda_cases[i].op.op->name, "attention");
+        bool taken = !packed && !starts_with(cuda_cases[i].c, "packed") && (attention ? i == alone : alone < 0);
+        for (size_t s = 0; packed && s < COUNT_OF(some); s++) taken |= is_named(&cuda_cases[i], some[s]);
+        if (taken) ops[count++] = cuda_cases[i].op;
+    }
+    assert_int_equal(emit_cuda(&unit, ops, count, &info, &error), MT_OK);
+    const cuda_unit u = {.name = "program.cu",
+                         .text = unit.data,
+                         .architecture = "sm_90a",
+                         .options = options,
+                         .option_count = COUNT_OF(options) - !traced};
+    if (getenv("WIDE_DUMP")) file_write_atomic(getenv("WIDE_DUMP"), unit.data, unit.length, NULL);
+    if (cuda_compile(&cubin, &log, &u, &error)) fail_msg("%s: %s", error.where, error.message);
+    if (log.length && (strstr(log.data, "warning") || strstr(log.data, "serialized"))) fail_msg("%s", log.data);
+    text_free(&unit);
+    text_free(&cubin);
+    text_free(&log);
+}
 
 static void test_compiles(void **state) {
     (void)state;
@@ -237,34 +376,16 @@ static void test_compiles(void **state) {
         skip();
     }
     for (int turn = 0; turn < 2 * (1 + cuda_case_count); turn++) {
-        const bool traced = turn % 2;
         const int alone = turn / 2 - 1; /* a program has one sort of attention; -1: all others in one */
-        emit_cuda_op ops[CUDA_CHUNK];
-        int count = 0;
-        text unit = {0}, cubin = {0}, log = {0};
-        emit_cuda_info info = {.no_lines = true};
-        static const char *const options[] = {"--std=c++17", "-default-device", "-DMT_TRACE"};
-        for (int i = 0; i < cuda_case_count; i++)
-            if (strcmp(cuda_cases[i].op.op->name, "attention") ? alone < 0 : alone == i)
-                ops[count++] = cuda_cases[i].op;
-        if (!count) continue;
-        assert_int_equal(emit_cuda(&unit, ops, (size_t)count, &info, &error), MT_OK);
-        const cuda_unit u = {.name = "program.cu",
-                             .text = unit.data,
-                             .architecture = "sm_90a",
-                             .options = options,
-                             .option_count = COUNT_OF(options) - !traced};
-        if (getenv("WIDE_DUMP")) file_write_atomic(getenv("WIDE_DUMP"), unit.data, unit.length, NULL);
-        if (cuda_compile(&cubin, &log, &u, &error)) fail_msg("%s: %s", error.where, error.message);
-        if (log.length && (strstr(log.data, "warning") || strstr(log.data, "serialized"))) fail_msg("%s", log.data);
-        text_free(&unit);
-        text_free(&cubin);
-        text_free(&log);
+        if (alone < 0 || !strcmp(cuda_cases[alone].op.op->name, "attention")) check_compiles(false, alone, turn % 2);
     }
+    check_compiles(true, -1, false);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_lowering), cmocka_unit_test(test_long_heads),
-                                       cmocka_unit_test(test_numbers), cmocka_unit_test(test_compiles)};
+                                       cmocka_unit_test(test_numbers), cmocka_unit_test(test_bugs),
+                                       cmocka_unit_test(test_compiles)};
+    if (getenv("WIDE_TEST")) cmocka_set_test_filter(getenv("WIDE_TEST"));
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

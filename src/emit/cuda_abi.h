@@ -17,7 +17,8 @@ enum {
     CUDA_MOST_PAGES = 12,
     CUDA_FLIGHT = 64 << 10, /* bytes of streamed weights that an SM has under way, at most */
     CUDA_BARRIERS = 33,     /* of an instruction of level 2: 32 of its own, and that all is stored */
-    CUDA_MAP_WORDS = 64,    /* maps that a loader remembers, 32 a word */
+    CUDA_MAPS = 2,          /* of an operand */
+    CUDA_MAP_WORDS = 64,    /* operands whose maps a loader remembers, 32 a word */
     CUDA_TENSORS = 16       /* operands of an instruction on this machine */
 };
 
@@ -32,8 +33,9 @@ typedef struct cuda_tensor {
 } cuda_tensor;
 
 /* How the copy engine reads an operand piece by piece: the chip's tensor map. A piece is 64 rows x 64 columns of 16
- * bits (8 KB) and lands as atoms do (tile/role.h): 8 rows x 128 bytes after each other, 16-byte chunks swizzled. What
- * lies outside of the operand is zeros. */
+ * bits (8 KB) and lands as atoms do (tile/role.h): 8 rows x 128 bytes after each other, 16-byte chunks swizzled. Of a
+ * weight in bands it is 64 rows of a chunk's blocks, row after row (role_decoded); the second map is the last band's.
+ * What lies outside of the operand is zeros. */
 typedef struct cuda_map {
     uint64_t words[16];
 } __attribute__((aligned(128))) cuda_map;
@@ -95,7 +97,7 @@ typedef struct cuda_run {
     const uint32_t *order;        /* instruction numbers, processor after processor */
     const cuda_range *processors; /* gridDim.x of them */
     const cuda_tensor *operands;
-    const cuda_map *maps;      /* by operand; only those that the copy engine can read in pieces are filled */
+    const cuda_map *maps;      /* CUDA_MAPS an operand; only those that the copy engine can read in pieces are filled */
     const int32_t *lives;      /* of the first run */
     const int32_t *live_steps; /* what every further run adds; only read then */
     uint32_t *counters;        /* barriers; they only grow */

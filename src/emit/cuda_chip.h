@@ -138,8 +138,9 @@ MT_DEVICE void mt_bulk_load(void *to, const void *from, uint32_t bytes, uint64_t
 #endif
 }
 
-/* A piece of a mapped operand (cuda_abi.h) into shared memory. Of a matrix in rows: from column x of row y; of one in
- * atoms: atom y of 8-row block z and of the 7 blocks behind it (x is 0). */
+/* A piece of a mapped operand (cuda_abi.h) into shared memory. It must begin at a multiple of 16 bytes, in memory, too:
+ * to anything else the chip says CUDA_ERROR_ILLEGAL_INSTRUCTION, which no manual tells. Of a matrix in rows: from
+ * column x of row y; of one in atoms: atom y of 8-row block z and of the 7 blocks behind it (x is 0). */
 MT_DEVICE void mt_map_load_rows(void *to, const cuda_map *map, int x, int y, uint64_t *full) {
     asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, "
                  "%3}], [%4];" ::"r"(mt_shared(to)),
@@ -157,6 +158,14 @@ MT_DEVICE void mt_map_load_slices(void *to, const cuda_map *map, int x, int y, i
     asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, "
                  "%3, %4}], [%5];" ::"r"(mt_shared(to)),
                  "l"(map), "r"(x), "r"(y), "r"(z), "r"(mt_shared(full))
+                 : "memory");
+}
+/* Of a weight in bands: the bytes from x on (a multiple of 16) of the 8 rows of a band of 8-row block `block`, and of
+ * the 7 blocks behind it. */
+MT_DEVICE void mt_map_load_blocks(void *to, const cuda_map *map, int x, int band, int block, uint64_t *full) {
+    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, "
+                 "%3, %4, %5}], [%6];" ::"r"(mt_shared(to)),
+                 "l"(map), "r"(x), "r"(0), "r"(band), "r"(block), "r"(mt_shared(full))
                  : "memory");
 }
 /* A bulk copy out of shared memory; sizes and addresses are multiples of 16. What this thread has issued becomes a
@@ -305,8 +314,9 @@ MT_DEVICE uint64_t mt_wgmma_matrix(const void *p) {
 #define MT_SUMS_16    MT_SUMS_OF(0)
 #define MT_SUMS_32    MT_SUMS_16, MT_SUMS_OF(16)
 #define MT_SUMS_64    MT_SUMS_32, MT_SUMS_OF(32), MT_SUMS_OF(48)
+#define MT_SUMS_128   MT_SUMS_64, MT_SUMS_OF(64), MT_SUMS_OF(80), MT_SUMS_OF(96), MT_SUMS_OF(112)
 template <bool F16, int N, int AT, int R> MT_DEVICE void mt_wgmma(float (&d)[R], uint64_t left, uint64_t right) {
-    static_assert(N == 32 || N == 64 || N == 128, "columns of a wgmma");
+    static_assert(N == 32 || N == 64 || N == 128 || N == 256, "columns of a wgmma");
     if constexpr (!F16 && N == 32) {
         asm volatile("wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {"
                      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
@@ -350,6 +360,32 @@ template <bool F16, int N, int AT, int R> MT_DEVICE void mt_wgmma(float (&d)[R],
                      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
                      "}, %64, %65, 1, 1, 1, 0, 0;"
                      : MT_SUMS_64
+                     : "l"(left), "l"(right));
+    } else if constexpr (!F16 && N == 256) {
+        asm volatile("wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {"
+                     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+                     "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+                     "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+                     "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, "
+                     "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "
+                     "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "
+                     "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, "
+                     "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
+                     "}, %128, %129, 1, 1, 1, 0, 0;"
+                     : MT_SUMS_128
+                     : "l"(left), "l"(right));
+    } else if constexpr (F16 && N == 256) {
+        asm volatile("wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16 {"
+                     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+                     "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+                     "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+                     "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, "
+                     "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "
+                     "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "
+                     "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, "
+                     "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
+                     "}, %128, %129, 1, 1, 1, 0, 0;"
+                     : MT_SUMS_128
                      : "l"(left), "l"(right));
     }
 }

@@ -9,6 +9,13 @@
  * A step's products are under way while the next step's are issued; only when they are done are its pages free. That
  * takes a ring of two steps; in a shorter one each step is waited for.
  *
+ * Weights of a block format come in pages of packed rows (role_decoded in tile/role.h). While wgmma multiplies a step,
+ * the consumers decode rows of the next chunk, each warp every eighth 8 rows, with the decoders that products of few
+ * rows have (cuda_dot.h), into a tile that lies as atoms do. At the end of a chunk all meet, behind a fence that makes
+ * plain stores visible to wgmma (PTX ISA: the async proxy). What may be written again then: a chunk is decoded to where
+ * nobody multiplies any more: with two chunks in the tile, the last step of one is waited for before all meet; with
+ * three, the step before it.
+ *
  * The loader. Weights are there before the launch, but the left operand is what other instructions write: its copies
  * may be issued only when the instruction's barriers are satisfied. So the loader waits for them, too: for the very
  * words that the consumers wait for.
@@ -43,17 +50,17 @@ MT_DEVICE bool mt_operands_ready(mt_context *mt) {
     return !mt->stopped;
 }
 
-/* The operand's map may be used: once a launch that is not known yet (the CUDA guide wants it of maps in device
+MT_DEVICE const cuda_map *mt_map(const mt_context *mt, int tensor) {
+    return mt->launch->maps + CUDA_MAPS * mt->slot->instruction.tensor[tensor];
+}
+/* The operand's maps may be used: once a launch that is not known yet (the CUDA guide wants it of maps in device
  * memory). */
 MT_DEVICE void mt_map_ready(const mt_context *mt, int tensor) {
     const uint32_t operand = mt->slot->instruction.tensor[tensor], word = operand / 32;
     const bool kept = word < CUDA_MAP_WORDS;
     if (kept && mt->cta->mapped[word] >> operand % 32 & 1) return;
-    mt_fence_map(mt->launch->maps + operand);
+    for (int i = 0; i < CUDA_MAPS; i++) mt_fence_map(mt_map(mt, tensor) + i);
     if (kept) mt->cta->mapped[word] |= 1u << operand % 32; /* nobody but the loader looks */
-}
-MT_DEVICE const cuda_map *mt_map(const mt_context *mt, int tensor) {
-    return mt->launch->maps + mt->slot->instruction.tensor[tensor];
 }
 
 /* The next page: `pieces` times 64 rows, from row `row` on, of the columns from 64 * step. ATOMS: of a weight. False:
@@ -85,6 +92,31 @@ template <int RANK> MT_DEVICE bool mt_slice_page(mt_context *mt, const cuda_map 
     return true;
 }
 
+/* A weight in blocks: its maps, and the first row of a tile. */
+typedef struct mt_weight {
+    const cuda_map *maps;
+    int first;
+} mt_weight;
+/* The next page: rows of a chunk of weights in blocks, from row `at` of both products' rows on, PIECES times 64.
+ * Product a has COLUMNS rows, the others are b's. `map`: the one for band `band`; the copy begins at byte x of a row
+ * there, a multiple of 16. */
+template <int PIECES, int ROW, int COLUMNS>
+MT_DEVICE bool mt_packed_page(mt_context *mt, mt_weight a, mt_weight b, int map, int x, int band, int at) {
+    enum { BYTES = 64 * ROW };
+    char *page = mt_page_acquire(mt);
+    if (!page) return false;
+    uint64_t *full = mt_page_expect(mt, PIECES * BYTES);
+#pragma unroll 1
+    for (int i = 0; i < PIECES; i++) {
+        const int row = at + i * 64;
+        const bool second = row >= COLUMNS;
+        mt_map_load_blocks(page + i * BYTES, (second ? b.maps : a.maps) + map, x, band,
+                           ((second ? b.first - COLUMNS : a.first) + row) / 8, full);
+    }
+    mt_page_next(mt);
+    return true;
+}
+
 /* ---- consumers ---- */
 
 /* The next page's matrix, from this warpgroup's part on, which is `part` bytes behind the other's. */
@@ -101,10 +133,46 @@ MT_DEVICE void mt_wide_release(mt_context *mt, uint32_t page, int pages) {
         if (++page == mt->launch->pages) page = 0;
     }
 }
+/* At the end of a step whose left operand is in `page`. `later`: its products may stay under way; those of the step
+ * before are done. `before`: the page of these, or MT_NONE. */
+enum { MT_NONE = CUDA_MOST_PAGES };
+MT_DEVICE void mt_wide_done(mt_context *mt, bool later, uint32_t page, uint32_t &before) {
+    later ? mt_wgmma_wait<1>() : mt_wgmma_wait<0>();
+    if (before != MT_NONE) mt_wide_release(mt, before, 1);
+    if (!later) mt_wide_release(mt, page, 1);
+    before = later ? page : (uint32_t)MT_NONE;
+}
 /* sums[AT ...] += left · right: 64 columns of k. */
 template <bool F16, int N, int AT, int R> MT_DEVICE void mt_wide_step(float (&sums)[R], uint64_t left, uint64_t right) {
 #pragma unroll
     for (int k = 0; k < 4; k++) mt_wgmma<F16, N, AT>(sums, left + k * 2, right + k * 2);
+}
+
+/* Takes the next page, PIECES times 64 rows of CHUNK columns in blocks, ROW bytes apart and `skip` bytes behind where
+ * the copy began, decodes the first `columns` of them (the others are zeros) into `tile`: from its row there on, of
+ * ROWS rows, 64 columns of all after each other. A warp has the 8 rows of each piece that are its own; lane l of them
+ * the row l / 4, the even ones first: so the two halves of a warp, whose 8 bytes a lane are stored one after the other,
+ * reach all banks. */
+template <typename FORMAT, int CHUNK, int ROW, int PIECES, int ROWS>
+MT_DEVICE void mt_decode_page(mt_context *mt, char *tile, int skip, int columns) {
+    enum { SLICES = FORMAT::BLOCK / 32 };
+    const char *page = mt_page_take(mt);
+    mt_forget(mt); /* no registers for these places while wgmma has most of them */
+    const int r = mt->lane / 4 % 4 * 2 + mt->lane / 16, q = mt->lane % 4, row = mt->warp * 8 + r;
+    const uint8_t *from = (const uint8_t *)page + row * ROW + skip;
+    char *to = tile + row * 128 + q % 2 * 8;
+    const int chunk = (q / 2 ^ r) << 4;
+#pragma unroll 1
+    for (int i = 0; i < PIECES; i++)
+#pragma unroll
+        for (int s = 0; s < CHUNK / 32; s++) {
+            uint32_t w[4] = {0, 0, 0, 0}; /* 4 columns from 4 q on, and 4 from 16 + 4 q on */
+            if (s * 32 < columns) FORMAT::slice(w, from + i * 64 * ROW + s / SLICES * FORMAT::BYTES, s % SLICES, q);
+            char *at = to + s / 2 * ROWS * 128 + i * MT_PIECE;
+            *(uint2 *)(at + (chunk ^ s % 2 * 64)) = make_uint2(w[0], w[1]);
+            *(uint2 *)(at + (chunk ^ s % 2 * 64 ^ 32)) = make_uint2(w[2], w[3]);
+        }
+    mt_page_release(mt);
 }
 
 /* The row of a thread's upper (half 0) or lower elements in the tile, and the first column of a group. */

@@ -30,16 +30,192 @@ static void note_maps(const cuda_emit *e, const role_statement *s, bool *used) {
     }
 }
 
+/* Pages of weights come first: they wait for nobody. */
+static bool begins_with_weights(const cuda_emit *e, const role_statement *s) {
+    return s == e->r->loader && s->kind == ROLE_WIDE_PAGES && s->wide.decoded.format;
+}
+
 void cuda_wide_ready(cuda_emit *e) {
     bool used[TILE_PARAMS] = {false};
     note_maps(e, e->r->loader, used);
     for (int t = 0; t < TILE_PARAMS; t++)
         if (used[t]) cuda_print(e, "mt_map_ready(mt, %d);", t);
-    cuda_print(e, "if (!mt_operands_ready(mt)) return;");
+    if (!begins_with_weights(e, e->r->loader)) cuda_print(e, "if (!mt_operands_ready(mt)) return;");
+}
+
+/* ---- weights in blocks ---- */
+
+static int64_t chunk_steps(const role_decoded *d) { return d->columns / ROLE_WIDE_K; }
+static int64_t chunk_turns(const role_decoded *d) { return d->rows / d->step_rows; } /* steps that decode */
+static int64_t step_pages(const role_decoded *d) { return d->step_rows / d->page_rows; }
+
+/* Opens a loop over the pages of rows [first, first + rows) of a chunk; gives the name of a page's first row. */
+static const char *open_pages(cuda_emit *e, const role_decoded *d, const char *first, int64_t rows) {
+    const char *at = cuda_name(e, "at");
+    cuda_print(e, "#pragma unroll 1");
+    CUDA_OPEN(e, "for (int %s = %s; %s < %s + %" PRId64 "; %s += %" PRId64 ") {", at, first, at, first, rows, at,
+              d->page_rows);
+    return at;
+}
+
+static int64_t weight_columns(const cuda_emit *e, const role_wide *w) {
+    return e->r->op.params[w->product[0].param].extent[1]->value.i;
+}
+
+/* The byte of a band's row that the chunk begins with. */
+static const char *chunk_begin(const cuda_emit *e, const role_wide *w, const char *chunk) {
+    const role_decoded *d = &w->decoded;
+    const int64_t columns = weight_columns(e, w), band = role_band(d->format, columns),
+                  bytes = tile_format_bytes(d->format, d->columns);
+    return band >= columns ? arena_printf(e->memory, "%s * %" PRId64, chunk, bytes)
+                           : arena_printf(e->memory, "%s %% %" PRId64 " * %" PRId64, chunk, band / d->columns, bytes);
+}
+
+/* The loader's pages of rows of a chunk. The whole bands have one map, a narrower last band the other. */
+static void print_block_pages(cuda_emit *e, const role_wide *w, const char *const weight[2], const char *chunk,
+                              const char *first, int64_t rows) {
+    arena *m = e->memory;
+    const role_decoded *d = &w->decoded;
+    const int64_t columns = weight_columns(e, w), band = role_band(d->format, columns), bands = ceil_div(columns, band);
+    const char *x = cuda_name(e, "x"), *which = "0", *number = "0";
+    cuda_print(e, "const int %s = %s & ~15;", x, chunk_begin(e, w, chunk));
+    if (bands > 1) {
+        number = cuda_name(e, "band");
+        cuda_print(e, "const int %s = %s / %" PRId64 ";", number, chunk, band / d->columns);
+        if (columns % band) {
+            which = arena_printf(m, "%s == %" PRId64, number, bands - 1);
+            number = arena_printf(m, "%s %% %" PRId64, number, bands - 1);
+        }
+    }
+    const char *at = open_pages(e, d, first, rows);
+    cuda_print(e, "if (!mt_packed_page<%" PRId64 ", %" PRId64 ", %" PRId64 ">(mt, %s, %s, %s, %s, %s, %s)) return;",
+               d->page_rows / ROLE_WIDE_PIECE, d->row_bytes, w->columns, weight[0], weight[1], which, x, number, at);
+    cuda_close(e);
+}
+
+/* The consumers' part of the same: to where `tile` is. */
+static void print_decode(cuda_emit *e, const role_statement *s, const char *tile, const char *chunk, const char *first,
+                         int64_t rows) {
+    arena *m = e->memory;
+    const role_decoded *d = &s->wide.decoded;
+    const int64_t columns = weight_columns(e, &s->wide);
+    const bool aligned = !strcmp(chunk, "0") || tile_format_bytes(d->format, d->columns) % 16 == 0;
+    const char *skip = aligned ? "0" : arena_printf(m, "%s & 15", chunk_begin(e, &s->wide, chunk));
+    const char *there = columns % d->columns == 0
+                            ? arena_printf(m, "%" PRId64, d->columns)
+                            : arena_printf(m, "%" PRId64 " - %s * %" PRId64, columns, chunk, d->columns);
+    const char *at = open_pages(e, d, first, rows);
+    cuda_print(e, "mt_decode_page<%s, %" PRId64 ", %" PRId64 ", %" PRId64 ", %" PRId64 ">(mt, %s + %s * 128, %s, %s);",
+               cuda_format_of(e->unit, d->format, s->product), d->columns, d->row_bytes, d->page_rows / ROLE_WIDE_PIECE,
+               d->rows, tile, at, skip, there);
+    cuda_close(e);
+}
+
+/* In a step: the part of the next chunk that is its turn. Opens a block. */
+static const char *open_turn(cuda_emit *e, const role_wide *w, const char *step, const char **chunk) {
+    arena *m = e->memory;
+    const role_decoded *d = &w->decoded;
+    const int64_t steps = chunk_steps(d), turns = chunk_turns(d), chunks = ceil_div(w->steps, steps);
+    const char *turn = NULL, *more = "";
+    *chunk = cuda_name(e, "chunk");
+    if (steps == 1)
+        cuda_print(e, "const int %s = %s + 1;", *chunk, step);
+    else {
+        turn = cuda_name(e, "turn");
+        cuda_print(e, "const int %s = (%s + %" PRId64 ") / %" PRId64 ", %s = (%s + %" PRId64 ") %% %" PRId64 ";",
+                   *chunk, step, steps, steps, turn, step, steps, steps);
+        if (turns < steps) more = arena_printf(m, " && %s < %" PRId64, turn, turns);
+    }
+    CUDA_OPEN(e, "if (%s < %" PRId64 "%s) {", *chunk, chunks, more);
+    return turn ? arena_printf(m, "%s * %" PRId64, turn, d->step_rows) : "0";
+}
+
+static void decoded_pages(cuda_emit *e, const role_statement *s) {
+    const role_wide *w = &s->wide;
+    const role_decoded *d = &w->decoded;
+    const tile_param *params = e->r->op.params;
+    const char *step = cuda_name(e, "step"), *left = cuda_name(e, "left"), *row = cuda_name(e, "first"), *weight[2],
+               *chunk;
+    cuda_print(e, "const cuda_map *const %s = mt_map(mt, %d);", left, params[w->left].ordinal);
+    cuda_print(e, "const int %s = %s;", row, row_of(e, w->row, 0));
+    for (int i = 0; i < 2; i++) {
+        const struct role_wide_product *p = &w->product[i < w->count ? i : 0];
+        weight[i] = i < w->count ? cuda_name(e, "weight") : weight[0];
+        if (i < w->count)
+            cuda_print(e, "const mt_weight %s = {mt_map(mt, %d), %s};", weight[i], params[p->param].ordinal,
+                       row_of(e, p->row, 0));
+    }
+    const int64_t steps = chunk_steps(d);
+    const bool first_of_all = begins_with_weights(e, s);
+    if (first_of_all) cuda_print(e, "if (mt->holds && !mt_hold(mt)) return;");
+    cuda_print(e, "#pragma unroll 1");
+    CUDA_OPEN(e, "for (int %s = -%" PRId64 "; %s < %" PRId64 "; %s++) { // up to 0: the first chunk", step, steps, step,
+              w->steps, step);
+    if (first_of_all) cuda_print(e, "if (%s == 0 && !mt_operands_ready(mt)) return;", step);
+    cuda_print(e, "if (%s >= 0)", step);
+    print_page(e, false, left, step, row, w->rows);
+    const char *at = open_turn(e, w, step, &chunk);
+    print_block_pages(e, w, weight, chunk, at, d->step_rows);
+    cuda_close(e);
+    cuda_close(e);
+}
+
+static void decoded_products(cuda_emit *e, const role_statement *s) {
+    arena *m = e->memory;
+    const role_wide *w = &s->wide;
+    const role_decoded *d = &w->decoded;
+    const int64_t steps = chunk_steps(d), all = 1 + step_pages(d), bytes = d->rows * d->columns * 2,
+                  wide = w->rows == 128 && w->count == 1 ? w->columns : page_rows(w), /* one wgmma's, or two's */
+        columns = w->rows == 128 ? wide : wide / 2;                                   /* of a warpgroup */
+    const char *f16 = s->product->scalar.exponent == 8 ? "false" : "true", *step = cuda_name(e, "step"),
+               *page = cuda_name(e, "page"), *before = cuda_name(e, "before"), *left = cuda_name(e, "left"),
+               *deep = cuda_name(e, "deep"), *tile = cuda_name(e, "tile"), *buffer = cuda_name(e, "buffer"),
+               *next = cuda_name(e, "next"), *right = cuda_name(e, "right"), *chunk;
+    cuda_print(e, "char *const %s = (char *)%s;", tile, e->names[d->tile]);
+    print_decode(e, s, tile, "0", "0", d->rows);
+    cuda_print(e, "mt_fence_shared();");
+    cuda_print(e, "mt_sync();");
+    cuda_print(e, "const bool %s = mt->launch->pages >= %" PRId64 "; // room for two steps", deep, 2 * all);
+    cuda_print(e, "uint32_t %s = MT_NONE; // the left operand's page whose products may be under way", before);
+    cuda_print(e, "int %s = 0; // where the chunk lies that is multiplied", buffer);
+    cuda_print(e, "#pragma unroll 1");
+    CUDA_OPEN(e, "for (int %s = 0; %s < %" PRId64 "; %s++) {", step, step, w->steps, step);
+    cuda_print(e, "const uint32_t %s = mt->page;", page);
+    cuda_print(e, "const uint64_t %s = mt_wide_take(mt, %s);", left, w->rows == 128 ? "MT_PIECE" : "0");
+    cuda_print(e, "const char *const %s = %s + %s%s%s;", right, tile, buffer,
+               steps > 1 ? arena_printf(m, " + %s %% %" PRId64 " * %" PRId64, step, steps, d->rows * 128) : "",
+               w->rows == 128 ? "" : arena_printf(m, " + mt->warp / 4 * %" PRId64, columns * 128));
+    cuda_print(e, "mt_wgmma_fence();");
+    for (int i = 0; i < w->count; i++)
+        for (int64_t p = 0; p < w->columns / wide; p++)
+            cuda_print(e, "mt_wide_step<%s, %" PRId64 ", %" PRId64 ">(%s, %s, mt_wgmma_matrix(%s + %" PRId64 "));", f16,
+                       columns, p * columns / 2, e->names[w->product[i].to], left, right,
+                       (i * w->columns + p * wide) * 128);
+    cuda_print(e, "mt_wgmma_commit();");
+    cuda_print(e, "const int %s = %s < %" PRId64 " ? %s + %" PRId64 " : 0;", next, buffer, (d->buffers - 1) * bytes,
+               buffer, bytes);
+    const char *at = open_turn(e, w, step, &chunk);
+    print_decode(e, s, arena_printf(m, "%s + %s", tile, next), chunk, at, d->step_rows);
+    cuda_close(e);
+    const char *last = steps > 1 ? arena_printf(m, "%s %% %" PRId64 " == %" PRId64, step, steps, steps - 1) : NULL;
+    const char *later = d->buffers > 2 ? deep : last ? arena_printf(m, "%s && !(%s)", deep, last) : "false";
+    cuda_print(e, "mt_wide_done(mt, %s, %s, %s);", later, page, before);
+    if (last) CUDA_OPEN(e, "if (%s) {", last);
+    cuda_print(e, "mt_fence_shared();");
+    cuda_print(e, "mt_sync();");
+    cuda_print(e, "%s = %s;", buffer, next);
+    if (last) cuda_close(e);
+    cuda_close(e);
+    cuda_print(e, "mt_wgmma_wait<0>();");
+    cuda_print(e, "if (%s != MT_NONE) mt_wide_release(mt, %s, 1);", before, before);
 }
 
 void cuda_wide_pages(cuda_emit *e, const role_statement *s) {
     const role_wide *w = &s->wide;
+    if (w->decoded.format) {
+        decoded_pages(e, s);
+        return;
+    }
     const tile_param *params = e->r->op.params;
     const char *step = cuda_name(e, "step"), *left = cuda_name(e, "left"), *row = cuda_name(e, "first"),
                *weight[ROLE_WIDE_PRODUCTS], *first[ROLE_WIDE_PRODUCTS];
@@ -62,21 +238,13 @@ void cuda_wide_pages(cuda_emit *e, const role_statement *s) {
     cuda_close(e);
 }
 
-/* The sums are arrays of the function's own, declared where the statement is. */
-void cuda_wide(cuda_emit *e, const role_statement *s) {
-    arena *m = e->memory;
+static void dense_products(cuda_emit *e, const role_statement *s) {
     const role_wide *w = &s->wide;
-    const int64_t pages = pages_of(w), all = 1 + w->count * pages, sums = w->rows * w->columns / ROLE_THREADS,
+    const int64_t pages = pages_of(w), all = 1 + w->count * pages,
                   columns = w->rows == 128 ? page_rows(w) : page_rows(w) / 2; /* of a warpgroup in a page */
     const char *f16 = s->product->scalar.exponent == 8 ? "false" : "true", *step = cuda_name(e, "step"),
                *page = cuda_name(e, "page"), *before = cuda_name(e, "before"), *left = cuda_name(e, "left"),
                *deep = cuda_name(e, "deep");
-    for (int i = 0; i < w->count; i++) {
-        const char *name = e->names[w->product[i].to];
-        cuda_print(e, "#pragma unroll");
-        cuda_print(e, "for (int i = 0; i < %" PRId64 "; i++) %s[i] = 0;", sums, name);
-    }
-    CUDA_OPEN(e, "{");
     cuda_print(e, "const bool %s = mt->launch->pages >= %" PRId64 "; // room for two steps", deep, 2 * all);
     cuda_print(e, "uint32_t %s = mt->page;", before);
     cuda_print(e, "#pragma unroll 1");
@@ -108,6 +276,20 @@ void cuda_wide(cuda_emit *e, const role_statement *s) {
     cuda_close(e);
     cuda_print(e, "mt_wgmma_wait<0>();");
     cuda_print(e, "if (%s) mt_wide_release(mt, %s, %" PRId64 ");", deep, before, all);
+}
+
+/* The sums are arrays of the function's own, declared where the statement is. */
+void cuda_wide(cuda_emit *e, const role_statement *s) {
+    arena *m = e->memory;
+    const role_wide *w = &s->wide;
+    const int64_t sums = w->rows * w->columns / ROLE_THREADS;
+    for (int i = 0; i < w->count; i++) {
+        const char *name = e->names[w->product[i].to];
+        cuda_print(e, "#pragma unroll");
+        cuda_print(e, "for (int i = 0; i < %" PRId64 "; i++) %s[i] = 0;", sums, name);
+    }
+    CUDA_OPEN(e, "{");
+    w->decoded.format ? decoded_products(e, s) : dense_products(e, s);
     cuda_close(e);
     for (int i = 0; i < w->count; i++) cuda_print(e, "mt_wgmma_done(%s);", e->names[w->product[i].to]);
     if (e->r->op.params[w->left].extent[0]->kind == TILE_CONST) return;

@@ -7,8 +7,9 @@
  * Instruction 0 stands for all. Ties go to the earlier combination.
  *
  * A machine with tensor cores that want many rows (GPUs) has two sets of rates: one for products that the lowering
- * makes wide (tile/role.h) there, with these tile sizes and these operands; one for all else, and then larger tiles
- * than its code is made for are taken only when nothing else fits. GPUs differ: by their architecture, which says, too,
+ * makes wide (tile/role.h) there, with these tile sizes and these operands, and for decoding weights to them, which
+ * takes a part of the time it would take alone; one for all else, and then larger tiles than its code is made for are
+ * taken only when nothing else fits. GPUs differ: by their architecture, which says, too,
  * which tiles have room in their shared memory.
  *
  * Neighbours that read the same first operand and do not wait for each other (the projections of one input) run at the
@@ -36,7 +37,8 @@ static const graph_costs costs[] = {
      .architectures = "90",
      MMA_COSTS,
      .wide_bytes_per_second = 50e9,
-     .wide_flops_per_second = 4.8e12},
+     .wide_flops_per_second = 4.8e12,
+     .decoded_per_second = 120e9},
     /* GPUs without wgmma: all products are of few rows */
     {.machine = "cuda", .architectures = "100 101 103 110", .major = 10, .shared_bytes = 232448, MMA_COSTS},
     {.machine = "cuda", .architectures = "80 87", .major = 8, .shared_bytes = 166912, MMA_COSTS},
@@ -106,9 +108,11 @@ static bool tiles_are_filled(const mt_graph *g, const graph_node *n, const tile_
 }
 
 /* An op of the node's is wide with the operands that the node has: enough rows to fill half a tile, weights that can be
- * re-laid. */
-static bool is_wide(const mt_graph *g, const graph_node *n, const tile_op *op, const graph_target *target) {
+ * re-laid. *decoded: elements of weights that an instruction decodes. */
+static bool is_wide(const mt_graph *g, const graph_node *n, const tile_op *op, const graph_target *target,
+                    int64_t *decoded) {
     role_wide_needs needs;
+    *decoded = 0;
     if (!target->costs->wide_flops_per_second || statement_extent(op->body, 0) < 64 ||
         !tiles_are_filled(g, n, op->body) || !role_has_wide(op, &needs))
         return false;
@@ -119,6 +123,7 @@ static bool is_wide(const mt_graph *g, const graph_node *n, const tile_op *op, c
             wide = wide && g->tensors[g->views[n->operand[p]].tensor].role == MT_WEIGHT &&
                    graph_view_is_whole(g, &g->views[n->operand[p]]);
     }
+    *decoded = needs.decoded;
     return wide;
 }
 
@@ -186,7 +191,8 @@ static int processors_of(const mt_graph *g, size_t n, const graph_target *target
     return share < 1 ? 1 : share;
 }
 
-static double estimate(const tile_instance *i, int64_t count, const graph_target *target, int processors, bool wide) {
+static double estimate(const tile_instance *i, int64_t count, const graph_target *target, int processors, bool wide,
+                       int64_t decoded) {
     const graph_costs *c = target->costs;
     const double bytes_per_second = wide ? c->wide_bytes_per_second : c->bytes_per_second,
                  flops_per_second = wide ? c->wide_flops_per_second : c->flops_per_second;
@@ -194,7 +200,7 @@ static double estimate(const tile_instance *i, int64_t count, const graph_target
     const int64_t first[TILE_AXES] = {0};
     tile_summarise(i, first, &s);
     const double bytes = (double)(s.bytes_read + s.bytes_written) / bytes_per_second,
-                 flops = (double)s.flops / flops_per_second;
+                 flops = (double)s.flops / flops_per_second + (decoded ? (double)decoded / c->decoded_per_second : 0);
     return (double)ceil_div(count, processors) * ((bytes > flops ? bytes : flops) + c->start_seconds);
 }
 
@@ -234,12 +240,13 @@ static mt_status choose_node(chooser *c, const graph_node *n, int processors, st
         free_constants[free_count++] = known[k];
     }
     double least = -1;
+    int64_t decoded;
     best->count = 0;
     best->wide = false;
     if (!free_count) {
         const tile_op *op;
         mt_error ignored;
-        best->wide = graph_bind_node(g, n, NULL, 0, &op, &ignored) == MT_OK && is_wide(g, n, op, c->target);
+        best->wide = graph_bind_node(g, n, NULL, 0, &op, &ignored) == MT_OK && is_wide(g, n, op, c->target, &decoded);
         return status;
     }
     int at[TILE_CONSTANTS] = {0};
@@ -250,7 +257,7 @@ static mt_status choose_node(chooser *c, const graph_node *n, int processors, st
         const graph_costs *costs_of = c->target->costs;
         if (graph_bind_node(g, n, free_constants, (size_t)free_count, &op, &ignored) ==
             MT_OK) { /* a choice may not fit a shape */
-            const bool wide = is_wide(g, n, op, c->target),
+            const bool wide = is_wide(g, n, op, c->target, &decoded),
                        slow = !wide && (statement_extent(op->body, 0) > costs_of->most_dot_rows ||
                                         statement_extent(op->body, 1) > costs_of->most_dot_columns);
             tile_instance instance;
@@ -258,7 +265,7 @@ static mt_status choose_node(chooser *c, const graph_node *n, int processors, st
             graph_node_instance(g, n, op, &instance);
             const int64_t count =
                 tile_instance_check(&instance, &ignored) == MT_OK ? tile_instance_grid(&instance, grid) : -1;
-            double seconds = count < 0 ? -1 : estimate(&instance, count, c->target, processors, wide);
+            double seconds = count < 0 ? -1 : estimate(&instance, count, c->target, processors, wide, decoded);
             if (slow) seconds *= 1e6;
             const role_chip chip = role_chip_of(costs_of->major, costs_of->shared_bytes);
             if (costs_of->shared_bytes && !role_fits(op, &chip)) seconds *= 1e9;

@@ -97,6 +97,7 @@ typedef struct graph_costs {
     double start_seconds;                    /* waits, arrivals, prologue of an instruction */
     int64_t most_dot_rows, most_dot_columns; /* larger dots have no fast code there, but for wide ones (tile/role.h): */
     double wide_bytes_per_second, wide_flops_per_second; /* of one processor; 0: it has none */
+    double decoded_per_second; /* elements of weights in blocks that are decoded for wide products */
     bool splits; /* nodes with too few instructions are split: results then depend on the processors' number */
 } graph_costs;
 /* choose.c: by a machine's name, "cuda:0" or "cuda", and a GPU's architecture (NULL: sm_90a); NULL when there is none.

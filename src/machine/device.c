@@ -111,10 +111,28 @@ mt_status device_operands(const mt_program *p, const program_binding *b, const u
     return MT_OK;
 }
 
-device_map device_map_of(const mt_program *p, const program_binding *b, const role_layout *layouts, size_t operand) {
+/* Whole bands, or the last one. */
+static device_map band_map(const tile_format *f, int64_t rows, int64_t columns, bool last) {
+    const int64_t band = role_band(f, columns), bands = ceil_div(columns, band), wide = columns - (bands - 1) * band,
+                  row = role_band_row(f, band), all = role_layout_bytes(ROLE_BANDS, f, 8, columns),
+                  row_bytes = role_decoded_row(f), own = last ? role_band_row(f, wide) : row;
+    const int64_t count = last ? 1 : columns / band;
+    if (!row_bytes || !count) return (device_map){0};
+    return (device_map){.rank = 4,
+                        .element = 1,
+                        .offset = (size_t)(last ? (bands - 1) * 8 * row : 0),
+                        .extent = {(uint64_t)own, 8, (uint64_t)count, (uint64_t)ceil_div(rows, 8)},
+                        .stride = {1, (uint64_t)own, (uint64_t)(8 * row), (uint64_t)all},
+                        .box = {(uint32_t)row_bytes, 8, 1, 8}};
+}
+
+device_map device_map_of(const mt_program *p, const program_binding *b, const role_layout *layouts, size_t operand,
+                         int which) {
     const program_operand *o = &p->operands[operand];
     const program_view *v = &b->views[operand];
-    if (o->rank < 2 || o->rank > 3 || v->block != 1 || v->bits != 16) return (device_map){0};
+    if (layouts[o->tensor] == ROLE_BANDS)
+        return o->rank == 2 ? band_map(b->formats[o->tensor], o->extent[0], o->extent[1], which) : (device_map){0};
+    if (which || o->rank < 2 || o->rank > 3 || v->block != 1 || v->bits != 16) return (device_map){0};
     const uint64_t rows = (uint64_t)o->extent[0], columns = (uint64_t)o->extent[1], atoms = (columns + 63) / 64;
     if (layouts[o->tensor] == ROLE_ATOMS)
         return (device_map){.rank = 3,

@@ -31,14 +31,17 @@ void device_weight_lay(role_layout layout, const tile_format *f, int64_t rows, i
 
 /* How the copy engine reads an operand in pieces (cuda_map in emit/cuda_abi.h): of a matrix in rows, 16-bit elements
  * and pieces of 64 x 64, to be swizzled; of a tensor of three dimensions the same of one row of each slice; of a weight
- * in atoms, 32-bit words [8-row block][atom][256] and pieces of 8 x 1 x 256. Innermost first; strides in bytes. rank 0:
- * it cannot be read so. */
+ * in atoms, 32-bit words [8-row block][atom][256] and pieces of 8 x 1 x 256; of one in bands, bytes [8-row block][band]
+ * [8][of a row] and pieces of 8 x 1 x 8 x a chunk's (role_decoded). Innermost first; strides in bytes. rank 0: it
+ * cannot be read so. An operand has two maps: the second one is of a weight's last band, whose rows may be shorter. */
 typedef struct device_map {
     int rank, element; /* bytes of an element */
     bool swizzle;
-    uint64_t extent[3], stride[3];
-    uint32_t box[3];
+    size_t offset; /* bytes from the operand's beginning */
+    uint64_t extent[4], stride[4];
+    uint32_t box[4];
 } device_map;
-device_map device_map_of(const mt_program *p, const program_binding *b, const role_layout *layouts, size_t operand);
+device_map device_map_of(const mt_program *p, const program_binding *b, const role_layout *layouts, size_t operand,
+                         int which);
 
 #endif

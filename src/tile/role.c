@@ -57,6 +57,8 @@ static void note_needs(const role_statement *s, role_wide_needs *out) {
         if (s->kind == ROLE_WIDE_PAGES) out->mapped[s->wide.left] = true;
         for (int i = 0; s->kind == ROLE_WIDE_PAGES && i < s->wide.count; i++)
             out->weight[s->wide.product[i].param] = true;
+        if (s->kind == ROLE_WIDE_PAGES && s->wide.decoded.format)
+            out->decoded += s->wide.decoded.rows * s->wide.steps * ROLE_WIDE_K;
         if (s->kind == ROLE_WIDE_TILE_PAGES) out->mapped[s->slice.param] = true;
         note_needs(s->body, out);
         note_needs(s->otherwise, out);
@@ -382,6 +384,14 @@ static void note_uses(const counter *c, const tile_node *n, int64_t largest) {
         note_uses(c, role_operand(n, i), i < OPERANDS + n->count ? size : 1);
 }
 
+static void note_written(const counter *c, const role_statement *s, int variable) {
+    role_facts *f = &c->l->facts[variable];
+    f->assignments++;
+    f->defined = f->last_assigned = s->number;
+    f->depth = c->depth;
+    f->reduced = true;
+}
+
 static void count_statements(counter *c, role_statement *s) {
     for (; s; s = s->next) {
         s->number = ++c->number;
@@ -408,13 +418,8 @@ static void count_statements(counter *c, role_statement *s) {
             f->reduced |= s->kind == ROLE_REDUCE || s->kind == ROLE_DOT || s->kind == ROLE_SKINNY;
         }
         if (s->kind == ROLE_WIDE_TILE) c->l->facts[s->to].reduced = true;
-        for (int i = 0; s->kind == ROLE_WIDE && i < s->wide.count; i++) {
-            role_facts *f = &c->l->facts[s->wide.product[i].to];
-            f->assignments++;
-            f->defined = f->last_assigned = s->number;
-            f->depth = c->depth;
-            f->reduced = true;
-        }
+        for (int i = 0; s->kind == ROLE_WIDE && i < s->wide.count; i++) note_written(c, s, s->wide.product[i].to);
+        if (s->kind == ROLE_WIDE && s->wide.decoded.format) note_written(c, s, s->wide.decoded.tile);
         c->depth += s->kind == ROLE_FOR;
         count_statements(c, s->body);
         count_statements(c, s->otherwise);

@@ -32,8 +32,9 @@
  *            outputs. On the tensor cores, the left operand in a panel: TENSOR_ALONG_K, a warp 16 columns of the
  *            result; TENSOR_SPLIT_K, a warp every eighth 16 steps of k, each warp leaves its part
  *   SKINNY   panel · pages on the tensor cores, every warp a slice of k of every page, each warp leaves its part
- *   WIDE     pages · pages on wgmma: a tile of 64 or 128 rows, sums in FRAGMENTs. STORE (and what is FUSED into it)
- *            goes on from there in the same registers
+ *   WIDE     pages · pages on wgmma: a tile of 64 or 128 rows, sums in FRAGMENTs. Weights of a block format come as
+ *            blocks in pages, and are decoded into a buffer that wgmma reads. STORE (and what is FUSED into it) goes on
+ *            from there in the same registers
  *   WIDE_TILE  on wgmma, one step of a loop that does other things as well: a tile of 128 rows · the pages of a slice
  *            of a tensor. The tile is in a buffer, as atoms, or is computed from FRAGMENTs in registers. EACH, REDUCE
  *            (QUAD: the four lanes that have a row) and STORE around it stay in the FRAGMENTs, too
@@ -47,10 +48,10 @@
  * Lowering an op (role.c) goes in steps:
  *   1. REDUCE and DOT nodes become statements with variables of their own, innermost first (role_flatten.c).
  *   2. A stream loop that is nothing but sums of products of one left operand of 64 or 128 rows, which lies in memory
- * in the products' type, with weights becomes one WIDE (role_wide.c). Then, of those that are left: a stream loop that
- * is nothing but sums of products with streamed weights becomes one panel of all its columns and one SKINNY for each
- * product: the panel is written once, and no warp waits for another while pages flow (role_dot.c). A panel too long for
- * its room is written in turns.
+ * in the products' type, with weights of that type or of one block format becomes one WIDE (role_wide.c). Then, of
+ * those that are left: a stream loop that is nothing but sums of products with streamed weights becomes one panel of
+ * all its columns and one SKINNY for each product: the panel is written once, and no warp waits for another while pages
+ * flow (role_dot.c). A panel too long for its room is written in turns.
  *   3. Every other product gets its strategy (role_dot.c). SKINNY needs: at most 16 rows; a 16-bit product type; the
  *      right operand the transpose of a slice of a weight that lies in ATOMS or BANDS, that starts at a multiple of 8
  *      rows and at a page's column, at places that a loader can know. All else is DOT.
@@ -201,6 +202,30 @@ typedef struct role_pages {
 /* Products of one left operand, in steps of ROLE_WIDE_K columns. A step's pages: the left operand's rows, then, product
  * by product, each weight's rows, ROLE_WIDE_PAGE a page. */
 enum { ROLE_WIDE_K = 64, ROLE_WIDE_PAGE = 128, ROLE_WIDE_PRODUCTS = 2, ROLE_WIDE_MOST = 3, ROLE_WIDE_SUMS = 128 };
+
+/* Weights of a block format are decoded a chunk at a time: as many columns as whole blocks and whole steps have. While
+ * the steps of one chunk are multiplied, the next one is decoded, its rows spread over these steps. Rows of all
+ * products count together. Such a page has pieces of ROLE_WIDE_PIECE rows of a chunk, each row with all of its blocks.
+ * A copy begins at a multiple of 16 bytes (for anything else the chip says: illegal instruction), so up to 15 bytes of
+ * the chunk before may come first. The pages: all of the first chunk; then for each step the left operand's rows, and
+ * the next chunk's rows of its turn. */
+enum { ROLE_WIDE_PIECE = 64, ROLE_WIDE_BOX = 256 /* bytes of a row that a copy can take */ };
+typedef struct role_decoded {
+    const tile_format *format; /* NULL: the weights lie in ATOMS, in the products' type */
+    int tile;                  /* the buffer: [rows][chunks of columns], as atoms */
+    int buffers;               /* chunks that it holds: one that is multiplied, one that is decoded; with a third one
+                                  nobody waits for the products of the step before */
+    int64_t columns;           /* of a chunk */
+    int64_t row_bytes;         /* from one row to the next in a page */
+    int64_t rows;              /* of all products */
+    int64_t step_rows;         /* that are decoded in a step, while there are any */
+    int64_t page_rows;         /* a divisor of step_rows */
+} role_decoded;
+/* Columns of a chunk of a format, and bytes of a row of it in a page, wherever the chunk begins: an odd multiple of 16,
+ * as a band's row (bank conflicts). 0: its weights are not decoded for a WIDE. */
+int64_t role_decoded_columns(const tile_format *f);
+int64_t role_decoded_row(const tile_format *f);
+
 typedef struct role_wide {
     int64_t rows, columns; /* of the tile */
     int64_t steps;
@@ -212,6 +237,7 @@ typedef struct role_wide {
         int param;            /* the weight */
         const tile_node *row; /* its first row: a multiple of 8, not negative */
     } product[ROLE_WIDE_PRODUCTS];
+    role_decoded decoded;
 } role_wide;
 
 /* A slice of a MAPPED tensor of rank 2 or 3, of 64 or 128 rows (its first RANGE) and all of its columns: a page for
@@ -270,6 +296,7 @@ typedef struct role_op {
     int page_count;         /* PAGES and WIDE_PAGES statements */
     bool wide;              /* there is a WIDE */
     bool missed;            /* there would be one, had the chip wgmma */
+    const char *not_wide;   /* why a product of so many rows is none; NULL: it is one, or a matter of course */
     int borrowed;           /* level 2: pages that an instruction has for its own, from its beginning to its end */
     int64_t *shared_offset; /* level 2, by shared tensor: its first page, or its place in the shared memory */
     bool loader_reads_live; /* the pages depend on live values: these must not change while a loader may be ahead */
@@ -304,7 +331,8 @@ int role_accesses(const role_op *r, const role_statement *s, role_access *out);
 
 /* Whether an op has wide products, with its tensors in the layouts that it wishes for, and what they need. */
 typedef struct role_wide_needs {
-    bool mapped[TILE_PARAMS], weight[TILE_PARAMS]; /* by parameter: operands that are MAPPED; that lie in ATOMS */
+    bool mapped[TILE_PARAMS], weight[TILE_PARAMS]; /* by parameter: operands that are MAPPED; weights, re-laid */
+    int64_t decoded;                               /* elements of weights that an instruction decodes */
 } role_wide_needs;
 bool role_has_wide(const tile_op *op, role_wide_needs *out);
 

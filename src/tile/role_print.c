@@ -36,6 +36,12 @@ static void print_wide(text *out, const role_op *r, const role_wide *w) {
         text_printf(out, " : +%" PRId64 ", :]", w->columns);
     }
     text_printf(out, ", %" PRId64 " steps of %d columns", w->steps, ROLE_WIDE_K);
+    const role_decoded *d = &w->decoded;
+    if (d->format)
+        text_printf(out,
+                    ", %s decoded in chunks of %" PRId64 " columns, %" PRId64 " rows a step, pages of %" PRId64
+                    " rows of %" PRId64 " bytes",
+                    d->format->name, d->columns, d->step_rows, d->page_rows, d->row_bytes);
 }
 
 static void print_spread(text *out, const role_spread *s) {
@@ -206,6 +212,7 @@ void role_print(text *out, const role_op *r) {
         text_printf(out, "%s%s\n", v->why ? "  // " : "", v->why ? v->why : "");
     }
     text_printf(out, "shared: %" PRId64 " bytes\n", r->shared_bytes);
+    if (r->not_wide) text_printf(out, "not wide: %s\n", r->not_wide);
     text_string(out, "loader {\n");
     print_statements(out, r, r->loader, 1);
     text_string(out, "}\nconsumers {\n");

@@ -61,6 +61,7 @@ int role_accesses(const role_op *r, const role_statement *s, role_access *out) {
         touch(&t, s->access->item[i].start, false), touch(&t, s->access->item[i].limit, false);
     if (s->from >= 0) add_touch(&t, s->from, -1, false, false);
     if (s->kind == ROLE_STORE) add_touch(&t, -1, s->access->param, true, false);
+    if (s->kind == ROLE_WIDE && s->wide.decoded.format) add_touch(&t, s->wide.decoded.tile, -1, true, false);
     if (s->to >= 0 && r->variables[s->to].place == ROLE_BUFFER) {
         if (s->adds) add_touch(&t, s->to, -1, false, false);
         add_touch(&t, s->to, -1, true, s->kind == ROLE_EACH);

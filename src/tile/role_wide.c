@@ -4,7 +4,8 @@
  *   - each product is left · rightᵀ with a tile of 64 or 128 rows and 64, 128 or 256 columns, all of one shape;
  *   - the left operand is one slice of one tensor that the program only reads, that is MAPPED and lies in the products'
  *     type, so that rounding it to that type (P(f32(x[...]))) changes nothing;
- *   - the right operands are slices of weights in ATOMS of the products' type, from a multiple of 8 rows on;
+ *   - the right operands are slices of weights, from a multiple of 8 rows on, in ATOMS of the products' type, or in
+ *     BANDS of one block format, whose values are rounded to the products' type and whose blocks a chunk can have;
  *   - the sums fit into ROLE_WIDE_SUMS registers of each consumer, and a step into ROLE_WIDE_MOST pages;
  *   - a loader can know where the slices begin.
  * Columns beyond the tensors' last one are zeros on both sides.
@@ -17,6 +18,7 @@
 typedef struct wide_product {
     role_statement *dot, *sum;
     const tile_access *left, *right;
+    const tile_format *format; /* of a weight in BANDS; NULL: it lies in ATOMS */
 } wide_product;
 
 /* The slice that a tile of a 16-bit type is, when all that is done to it is rounding to the type it has. */
@@ -25,6 +27,49 @@ const tile_access *role_plain_slice(const role_op *r, const tile_node *n, const 
     const tile_node *x = role_resolved(r, n);
     while (x->kind == TILE_CAST && (x->type == type || x->type == f32)) x = role_resolved(r, x->a);
     return x->kind == TILE_LOAD && x->type == type && x->shape.rank == 2 ? x->access : NULL;
+}
+
+/* The slice of a weight in ATOMS or BANDS whose values, rounded to the type, are the tile. */
+static const tile_access *weight_slice(const role_op *r, const tile_node *n, const tile_format *type,
+                                       const tile_format **format) {
+    const tile_format *f32 = tile_format_scalar("f32", 3);
+    const tile_access *plain = role_plain_slice(r, n, type);
+    const tile_node *x = role_resolved(r, n);
+    while (x->kind == TILE_CAST && (x->type == type || x->type == f32)) x = role_resolved(r, x->a);
+    *format = NULL;
+    if (!plain && x->kind == TILE_LOAD && x->shape.rank == 2 && tile_format_is_block(x->type)) *format = x->type;
+    const tile_access *a = *format ? x->access : plain;
+    const tile_param *w = a ? &r->op.params[a->param] : NULL;
+    return w && w->kind == TILE_IN && r->layout[w->ordinal] == (*format ? ROLE_BANDS : ROLE_ATOMS) ? a : NULL;
+}
+
+int64_t role_decoded_columns(const tile_format *f) {
+    enum { SLICE = 32, LONGEST = 256 };
+    return f->block % SLICE || LONGEST % f->block ? 0 : max_i64(f->block, ROLE_WIDE_K);
+}
+
+int64_t role_decoded_row(const tile_format *f) {
+    const int64_t columns = role_decoded_columns(f), bytes = columns ? tile_format_bytes(f, columns) : 0;
+    if (!bytes) return 0;
+    const int64_t grain = min_i64(bytes & -bytes, 16), row = (int64_t)align_up((uint64_t)(16 - grain + bytes), 16) | 16;
+    return row <= ROLE_WIDE_BOX ? row : 0;
+}
+
+/* How so many rows of a format, of all products together, are decoded. Returns why they cannot be, or NULL. */
+static const char *plan_decoding(const tile_format *f, int64_t rows, int64_t shared, role_decoded *out) {
+    enum { THREE = 96 << 10, TWO = 128 << 10 };
+    const int64_t columns = role_decoded_columns(f), steps = columns / ROLE_WIDE_K, row_bytes = role_decoded_row(f),
+                  tile = rows * columns * 2;
+    if (!columns) return "a block has not 32, 64, 128 or 256 elements";
+    if (!row_bytes) return "a row of whole blocks is longer than what a copy takes";
+    *out = (role_decoded){.format = f, .tile = -1, .columns = columns, .row_bytes = row_bytes, .rows = rows};
+    out->buffers = steps == 1 && 3 * tile <= min_i64(THREE, shared) ? 3 : 2;
+    if (out->buffers * tile > min_i64(TWO, shared)) return "so many decoded rows have no room in shared memory";
+    out->step_rows = ceil_div(rows / ROLE_WIDE_PIECE, steps) * ROLE_WIDE_PIECE;
+    out->page_rows = ROLE_WIDE_PIECE;
+    while (out->step_rows % (2 * out->page_rows) == 0 && 2 * out->page_rows * row_bytes <= ROLE_PAGE)
+        out->page_rows *= 2;
+    return out->step_rows / out->page_rows >= ROLE_WIDE_MOST ? "a step's rows have no room in its pages" : NULL;
 }
 
 static tile_node *put_begin(role_lowering *l, const tile_node *n, void *context) {
@@ -65,17 +110,17 @@ static bool find_product(role_lowering *l, const role_statement *loop, role_stat
         !tile_format_is_16_bit_float(type) || right->kind != TILE_TRANSPOSE || right->shape.rank != 2 ||
         right->type != type)
         return false;
-    *out = (wide_product){dot, dot->next, role_plain_slice(r, dot->left, type), role_plain_slice(r, right->a, type)};
+    *out = (wide_product){dot, dot->next, role_plain_slice(r, dot->left, type),
+                          weight_slice(r, right->a, type, &out->format), out->format};
     if (!out->left || !out->right) return false;
     const tile_param *x = &r->op.params[out->left->param], *w = &r->op.params[out->right->param];
-    return x->kind == TILE_IN && w->kind == TILE_IN && r->mapped[x->ordinal] && r->layout[w->ordinal] == ROLE_ATOMS &&
-           walks_columns(l, loop, out->left) && walks_columns(l, loop, out->right) &&
-           x->extent[1]->value.i == w->extent[1]->value.i && x->extent[1]->value.i % 8 == 0 &&
-           role_divisor(r, out->right->item[0].start) % 8 == 0;
+    return x->kind == TILE_IN && r->mapped[x->ordinal] && walks_columns(l, loop, out->left) &&
+           walks_columns(l, loop, out->right) && x->extent[1]->value.i == w->extent[1]->value.i &&
+           x->extent[1]->value.i % 8 == 0 && role_divisor(r, out->right->item[0].start) % 8 == 0;
 }
 
-/* The products of a loop; 0: it is something else. */
-static int find_products(role_lowering *l, const role_statement *loop, wide_product *out) {
+/* The products of a loop, and how their weights are decoded; 0: it is something else. */
+static int find_products(role_lowering *l, const role_statement *loop, wide_product *out, role_decoded *decoded) {
     const role_op *r = l->r;
     int count = 0;
     if (loop->begin->kind != TILE_CONST || loop->end->kind != TILE_CONST ||
@@ -88,7 +133,8 @@ static int find_products(role_lowering *l, const role_statement *loop, wide_prod
             return 0;
         const wide_product *p = &out[count++];
         if (p->left->param != out->left->param || !same_start(p->left->item[0].start, out->left->item[0].start) ||
-            !role_same_shape(&p->dot->shape, &out->dot->shape) || p->dot->left->type != out->dot->left->type)
+            !role_same_shape(&p->dot->shape, &out->dot->shape) || p->dot->left->type != out->dot->left->type ||
+            p->format != out->format)
             return 0;
         for (const role_statement *o = loop->body; o; o = o->next) /* nothing else is added, no operand reads a sum */
             if (o != p->sum &&
@@ -96,29 +142,45 @@ static int find_products(role_lowering *l, const role_statement *loop, wide_prod
                 return 0;
         s = s->next;
     }
-    const int64_t columns = count ? out->dot->shape.extent[1] : 0, rows = count ? out->dot->shape.extent[0] : 0;
-    return count && count * rows * columns <= (int64_t)ROLE_WIDE_SUMS * ROLE_THREADS &&
-                   1 + count * ceil_div(columns, ROLE_WIDE_PAGE) <= ROLE_WIDE_MOST
-               ? count
-               : 0;
+    *decoded = (role_decoded){.format = NULL};
+    if (!count) return 0;
+    const int64_t columns = out->dot->shape.extent[1], rows = out->dot->shape.extent[0];
+    if (count * rows * columns > (int64_t)ROLE_WIDE_SUMS * ROLE_THREADS) return 0;
+    if (!out->format) return 1 + count * ceil_div(columns, ROLE_WIDE_PAGE) <= ROLE_WIDE_MOST ? count : 0;
+    const char *why = plan_decoding(out->format, count * columns, l->chip.shared, decoded);
+    if (why) l->r->not_wide = arena_printf(l->memory, "weights in %s: %s", out->format->name, why);
+    return why ? 0 : count;
+}
+
+/* The buffer for decoded weights. */
+static int new_tile(role_lowering *l, const role_decoded *d, const tile_format *type) {
+    const int v = role_new_variable(l, "decoded", type, &(tile_shape){2, {d->rows, d->buffers * d->columns}});
+    l->r->variables[v].atoms = true;
+    l->r->variables[v].why = arena_printf(l->memory, "weights, decoded for wgmma: %d chunks of %lld columns",
+                                          d->buffers, (long long)d->columns);
+    return v;
 }
 
 /* Puts a WIDE and the sums into the loop's place. Returns where it goes on; NULL: nothing was done. */
 static role_statement **wide_loop(role_lowering *l, role_statement **at) {
     role_statement *loop = *at;
     wide_product p[ROLE_WIDE_PRODUCTS];
-    const int count = find_products(l, loop, p);
+    role_decoded decoded;
+    const int count = find_products(l, loop, p, &decoded);
     if (!count) return NULL;
     role_statement *s = role_new_statement(l, ROLE_WIDE, p[0].dot->line);
     s->product = p[0].dot->left->type;
     s->shape = p[0].dot->shape;
-    s->why = "many rows, operands in memory in the products' type";
+    s->why = decoded.format ? "many rows, the left operand in memory in the products' type, a block format's weights"
+                            : "many rows, operands in memory in the products' type";
+    if (decoded.format) decoded.tile = new_tile(l, &decoded, s->product);
     s->wide = (role_wide){.rows = s->shape.extent[0],
                           .columns = s->shape.extent[1],
                           .steps = ceil_div(l->r->op.params[p[0].left->param].extent[1]->value.i, ROLE_WIDE_K),
                           .left = p[0].left->param,
                           .row = p[0].left->item[0].start,
-                          .count = count};
+                          .count = count,
+                          .decoded = decoded};
     *at = s;
     at = &s->next;
     for (int i = 0; i < count; i++) {

@@ -225,7 +225,8 @@ static mt_status refresh(cuda_session *s, mt_error *error) {
     }
     cuda_tensor *table = calloc(p->operands_count + 1, sizeof *table);
     uintptr_t *addresses = calloc(p->tensors_count + 1, sizeof *addresses);
-    cuda_tensor_map *maps = aligned_alloc(_Alignof(cuda_tensor_map), (p->operands_count + 1) * sizeof *maps);
+    cuda_tensor_map *maps =
+        aligned_alloc(_Alignof(cuda_tensor_map), (CUDA_MAPS * p->operands_count + 1) * sizeof *maps);
     mt_status status =
         table && addresses && maps ? MT_OK : error_set(error, MT_E_MEMORY, NULL, "no memory for operands");
     for (size_t i = 0; i < p->tensors_count && status == MT_OK; i++) addresses[i] = (uintptr_t)s->tensors[i].device;
@@ -236,9 +237,9 @@ static mt_status refresh(cuda_session *s, mt_error *error) {
                             s->machine->device.where, error, "cannot copy operands");
     if (status == MT_OK) status = cuda_maps_make(s, table, maps, error);
     if (status == MT_OK && p->operands_count)
-        status = cuda_check(
-            cuda_api.cuMemcpyHtoDAsync_v2(s->tables + s->maps_at, maps, p->operands_count * sizeof *maps, s->stream),
-            s->machine->device.where, error, "cannot copy maps");
+        status = cuda_check(cuda_api.cuMemcpyHtoDAsync_v2(s->tables + s->maps_at, maps,
+                                                          CUDA_MAPS * p->operands_count * sizeof *maps, s->stream),
+                            s->machine->device.where, error, "cannot copy maps");
     if (status == MT_OK)
         status = cuda_check(cuda_api.cuStreamSynchronize(s->stream), s->machine->device.where, error,
                             "cannot copy operands");

@@ -88,7 +88,7 @@ static mt_status make_tables(cuda_session *s, mt_error *error) {
                  order = place(&at, p->order_count * sizeof *p->order),
                  processors = place(&at, p->processors_count * sizeof *p->processors);
     s->operands_at = place(&at, p->operands_count * sizeof(cuda_tensor));
-    s->maps_at = place(&at, p->operands_count * sizeof(cuda_map));
+    s->maps_at = place(&at, CUDA_MAPS * p->operands_count * sizeof(cuda_map));
     s->lives_at = place(&at, 2 * p->lives_count * sizeof(int32_t));          /* values, steps */
     s->counters_at = place(&at, (p->barriers_count + 2) * sizeof(uint32_t)); /* barriers, finished, gave up */
     const size_t go = place(&at, sizeof(uint32_t)),                          /* which many poll */

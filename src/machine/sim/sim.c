@@ -260,13 +260,14 @@ mt_status sim_session_tables(sim_session *s, mt_error *error) {
     for (size_t i = 0; i < COUNT_OF(given); i++)
         s->tables[i] = (sim_memory){.name = given[i].name, .data = (char *)given[i].data, .bytes = given[i].bytes};
     s->operands = ARENA_ARRAY(s->memory, p->operands_count, cuda_tensor);
-    s->maps = ARENA_ARRAY(s->memory, p->operands_count, cuda_map);
+    s->maps = ARENA_ARRAY(s->memory, CUDA_MAPS * p->operands_count, cuda_map);
     s->lives = ARENA_ARRAY(s->memory, 2 * p->lives_count, int32_t);
     if (!s->operands || !s->maps || !s->lives) return error_set(error, MT_E_MEMORY, NULL, "no memory for a session");
     s->tables[TABLE_OPERANDS] = (sim_memory){
         .name = "the table of operands", .data = (char *)s->operands, .bytes = p->operands_count * sizeof *s->operands};
-    s->tables[TABLE_MAPS] = (sim_memory){
-        .name = "the maps of operands", .data = (char *)s->maps, .bytes = p->operands_count * sizeof *s->maps};
+    s->tables[TABLE_MAPS] = (sim_memory){.name = "the maps of operands",
+                                         .data = (char *)s->maps,
+                                         .bytes = CUDA_MAPS * p->operands_count * sizeof *s->maps};
     s->tables[TABLE_LIVES] =
         (sim_memory){.name = "live values", .data = (char *)s->lives, .bytes = 2 * p->lives_count * sizeof *s->lives};
     mt_status status = sim_memory_new(&s->tables[TABLE_SHARED], sizeof *s->shared, "the words of a run", error);
@@ -355,10 +356,12 @@ static mt_status refresh(sim_session *s, mt_error *error) {
     if (!addresses) return error_set(error, MT_E_MEMORY, NULL, "no memory for operands");
     for (size_t i = 0; i < p->tensors_count; i++) addresses[i] = (uintptr_t)s->tensors[i].data;
     const mt_status status = device_operands(p, &s->binding, addresses, s->operands, error);
-    for (size_t i = 0; i < p->operands_count && status == MT_OK; i++) {
-        const device_map m = device_map_of(p, &s->binding, s->layouts, i);
-        sim_map out = {
-            .data = s->operands[i].data, .rank = (uint8_t)m.rank, .element = (uint8_t)m.element, .swizzle = m.swizzle};
+    for (size_t i = 0; i < CUDA_MAPS * p->operands_count && status == MT_OK; i++) {
+        const device_map m = device_map_of(p, &s->binding, s->layouts, i / CUDA_MAPS, (int)(i % CUDA_MAPS));
+        sim_map out = {.data = (char *)s->operands[i / CUDA_MAPS].data + m.offset,
+                       .rank = (uint8_t)m.rank,
+                       .element = (uint8_t)m.element,
+                       .swizzle = m.swizzle};
         memcpy(out.extent, m.extent, sizeof out.extent);
         memcpy(out.stride, m.stride, sizeof out.stride);
         memcpy(out.box, m.box, sizeof out.box);

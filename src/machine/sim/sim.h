@@ -153,8 +153,8 @@ typedef struct sim_named {
 /* What a cuda_map is here: see device_map. */
 typedef struct sim_map {
     const char *data;
-    uint64_t extent[3], stride[3];
-    uint32_t box[3];
+    uint64_t extent[4], stride[4];
+    uint32_t box[4];
     uint8_t rank, element, swizzle;
 } sim_map;
 _Static_assert(sizeof(sim_map) <= sizeof(cuda_map), "a map has room");
@@ -163,7 +163,7 @@ typedef struct sim_copy {
     char *to;
     const char *from; /* NULL: a piece of a map */
     const sim_map *map;
-    int32_t at[3]; /* where the piece begins */
+    int32_t at[4]; /* where the piece begins */
     uint32_t bytes, landed;
     uint64_t *full;
     uint32_t phase;   /* of the mbarrier when it was issued */
@@ -430,7 +430,7 @@ void sim_access_store(sim_run *r, sim_cta *cta, const sim_store *s, const sim_cl
 void sim_access_wgmma(sim_run *r, sim_warp *w, const sim_clock *clock, const void *p, uint32_t bytes, uint32_t tick);
 /* A row of a map's piece, by its number: where it lies; NULL: out of range. *inside: its elements that are in range,
  * from the first one on. */
-const char *sim_map_row(const sim_map *m, const int32_t at[3], uint32_t row, uint32_t *inside);
+const char *sim_map_row(const sim_map *m, const int32_t at[4], uint32_t row, uint32_t *inside);
 void sim_shadow_clear(sim_run *r); /* of all memory */
 sim_memory *sim_find_memory(const void *p);
 

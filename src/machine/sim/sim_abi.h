@@ -25,7 +25,7 @@ typedef struct sim_calls {
     uint32_t (*mbarrier_await)(uint64_t *b, uint32_t parity); /* the same, not for every phase */
     uint32_t (*mbarrier_test)(uint64_t *b, uint32_t parity);
     void (*bulk_load)(void *to, const void *from, uint32_t bytes, uint64_t *full);
-    void (*map_load)(void *to, const void *map, int32_t x, int32_t y, int32_t z, uint64_t *full); /* of a cuda_map */
+    void (*map_load)(void *to, const void *map, const int32_t at[4], uint64_t *full); /* of a cuda_map */
     void (*bulk_store)(void *to, const void *from, uint32_t bytes);
     void (*bulk_commit)(void);
     void (*bulk_wait)(uint32_t groups, uint32_t reads); /* reads: until they no longer read shared memory */

@@ -42,11 +42,12 @@ typedef struct {
 typedef struct {
     float x, y, z, w;
 } __attribute__((aligned(16))) float4;
-MT_CHIP uint2 make_uint2(uint32_t x, uint32_t y) {
+/* (Shown: what they make may be a place in memory.) */
+MT_DEVICE uint2 make_uint2(uint32_t x, uint32_t y) {
     uint2 v = {x, y};
     return v;
 }
-MT_CHIP uint4 make_uint4(uint32_t x, uint32_t y, uint32_t z, uint32_t w) {
+MT_DEVICE uint4 make_uint4(uint32_t x, uint32_t y, uint32_t z, uint32_t w) {
     uint4 v = {x, y, z, w};
     return v;
 }
@@ -148,13 +149,20 @@ MT_CHIP void mt_bulk_load(void *to, const void *from, uint32_t bytes, uint64_t *
     mt_calls->bulk_load(to, from, bytes, full);
 }
 MT_CHIP void mt_map_load_rows(void *to, const cuda_map *map, int x, int y, uint64_t *full) {
-    mt_calls->map_load(to, map, x, y, 0, full);
+    const int32_t at[4] = {x, y};
+    mt_calls->map_load(to, map, at, full);
 }
 MT_CHIP void mt_map_load_atoms(void *to, const cuda_map *map, int y, int z, uint64_t *full) {
-    mt_calls->map_load(to, map, 0, y, z, full);
+    const int32_t at[4] = {0, y, z};
+    mt_calls->map_load(to, map, at, full);
 }
 MT_CHIP void mt_map_load_slices(void *to, const cuda_map *map, int x, int y, int z, uint64_t *full) {
-    mt_calls->map_load(to, map, x, y, z, full);
+    const int32_t at[4] = {x, y, z};
+    mt_calls->map_load(to, map, at, full);
+}
+MT_CHIP void mt_map_load_blocks(void *to, const cuda_map *map, int x, int band, int block, uint64_t *full) {
+    const int32_t at[4] = {x, 0, band, block};
+    mt_calls->map_load(to, map, at, full);
 }
 MT_CHIP void mt_bulk_store(void *to, const void *from, uint32_t bytes) { mt_calls->bulk_store(to, from, bytes); }
 MT_CHIP void mt_bulk_commit(void) { mt_calls->bulk_commit(); }

@@ -405,8 +405,9 @@ static bool engine_touches(sim_run *r, access *a, const char *from, uint32_t byt
     return true;
 }
 
-const char *sim_map_row(const sim_map *m, const int32_t at[3], uint32_t row, uint32_t *inside) {
-    const int64_t index[3] = {at[0], at[1] + (int64_t)(row % m->box[1]), at[2] + (int64_t)(row / m->box[1])};
+const char *sim_map_row(const sim_map *m, const int32_t at[4], uint32_t row, uint32_t *inside) {
+    int64_t index[4] = {at[0]};
+    for (int d = 1; d < m->rank; row /= m->box[d++]) index[d] = at[d] + (int64_t)(row % m->box[d]);
     *inside = 0;
     for (int d = 0; d < m->rank; d++)
         if (index[d] < 0 || (uint64_t)index[d] >= m->extent[d]) return NULL;

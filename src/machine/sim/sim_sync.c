@@ -226,21 +226,24 @@ static void call_bulk_load(void *to, const void *from, uint32_t bytes, uint64_t 
     begin_copy((sim_copy){.to = to, .from = from, .bytes = bytes, .full = full});
 }
 
-static void call_map_load(void *to, const void *from, int32_t x, int32_t y, int32_t z, uint64_t *full) {
+static void call_map_load(void *to, const void *from, const int32_t at[4], uint64_t *full) {
     chip();
     const sim_map *m = from;
     sim_access(from, sizeof *m, SIM_READ);
-    const uint32_t bytes = m->rank ? m->box[0] * m->box[1] * (m->rank > 2 ? m->box[2] : 1) * m->element : 0;
-    if (!m->rank || (uintptr_t)to % (m->swizzle ? 1024 : 128))
+    uint32_t bytes = m->rank ? m->element : 0;
+    for (int d = 0; d < m->rank; d++) bytes *= m->box[d];
+    const bool misplaced = (uintptr_t)to % (m->swizzle ? 1024 : 128);
+    if (!m->rank || misplaced || (int64_t)at[0] * m->element % 16) /* base and strides are multiples of 16 */
         sim_report(sim_now, SIM_MISUSE, true, 0, "%s issues a copy %s (%s)", sim_who(sim_now, UINT32_MAX, 0).text,
-                   m->rank ? "of a map's piece to an address that is not aligned for it"
-                           : "of an operand without a map",
+                   !m->rank    ? "of an operand without a map"
+                   : misplaced ? "of a map's piece to an address that is not aligned for it"
+                               : "of a map's piece that does not begin at a multiple of 16 bytes",
                    sim_place(sim_now, this_lane()->instruction, this_lane()->line).text);
     if (!in_shared(this_cta(), to, bytes))
         sim_report(sim_now, SIM_OUTSIDE, true, 0,
                    "%s issues a copy of a map's piece of %u bytes to %s, which is not all shared memory",
                    sim_who(sim_now, UINT32_MAX, 0).text, bytes, sim_address(sim_now, this_cta(), to).text);
-    begin_copy((sim_copy){.to = to, .map = m, .at = {x, y, z}, .bytes = bytes, .full = full});
+    begin_copy((sim_copy){.to = to, .map = m, .at = {at[0], at[1], at[2], at[3]}, .bytes = bytes, .full = full});
 }
 
 /* Bytes [first, last) of a map's piece, as they lie in shared memory. */
@@ -541,7 +544,7 @@ static void look_at_operands(sim_wgmma *g, uint32_t tick) {
 
 static void finish_wgmma(const sim_wgmma *g) {
     const char *shared = this_cta()->shared;
-    float left[16][16], right[16][128]; /* [k][n] */
+    float left[16][16], right[16][256]; /* [k][n] */
     for (uint32_t row = 0; row < 16 && !g->registers; row++)
         read_atom_row(shared, g->left, left_row(row), 16, g->f16, left[row]);
     for (int lane = 0; lane < 32 && g->registers; lane++)
