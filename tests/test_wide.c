@@ -337,8 +337,7 @@ static void test_bugs(void **state) {
 /* ---- code ---- */
 
 /* All cases but those with packed weights; or, of these, one of each kind of chunk and one of two products. */
-/* `alone`: that case; -1: all but attentions. */
-static void check_compiles(bool packed, int alone, bool traced) {
+static void check_compiles(bool packed, bool traced) {
     static const char *const some[] = {"packed linear q4_1 129", "packed linear q8_0 20", "packed linear q6_k",
                                        "packed linear i4_group128", "packed swiglu"};
     emit_cuda_op ops[CUDA_CHUNK];
@@ -348,8 +347,7 @@ static void check_compiles(bool packed, int alone, bool traced) {
     emit_cuda_info info = {.no_lines = true};
     static const char *const options[] = {"--std=c++17", "-default-device", "-DMT_TRACE"};
     for (int i = 0; i < cuda_case_count; i++) {
-        const bool attention = !strcmp(cuda_cases[i].op.op->name, "attention");
-        bool taken = !packed && !starts_with(cuda_cases[i].c, "packed") && (attention ? i == alone : alone < 0);
+        bool taken = !packed && !starts_with(cuda_cases[i].c, "packed");
         for (size_t s = 0; packed && s < COUNT_OF(some); s++) taken |= is_named(&cuda_cases[i], some[s]);
         if (taken) ops[count++] = cuda_cases[i].op;
     }
@@ -375,11 +373,9 @@ static void test_compiles(void **state) {
         print_message("skipped: %s\n", error.message);
         skip();
     }
-    for (int turn = 0; turn < 2 * (1 + cuda_case_count); turn++) {
-        const int alone = turn / 2 - 1; /* a program has one sort of attention; -1: all others in one */
-        if (alone < 0 || !strcmp(cuda_cases[alone].op.op->name, "attention")) check_compiles(false, alone, turn % 2);
-    }
-    check_compiles(true, -1, false);
+    check_compiles(false, false);
+    check_compiles(false, true);
+    check_compiles(true, false);
 }
 
 int main(void) {

@@ -238,7 +238,8 @@ MT_DEVICE void mt_end_of_run(mt_context *c, uint32_t run) {
 }
 
 /* When anyone gives up, all consumers go on to the next meeting point with whatever they have, and leave there
- * together: nobody is left behind at a barrier that the others never reach. */
+ * together: nobody is left behind at a barrier that the others never reach.
+ * Inlined whatever its size: a call makes ptxas run every wgmma of the unit by itself (its message C7510). */
 MT_DEVICE void mt_consumer(mt_context *c) {
     mt_cursor k = {0, 0};
     bool released = true; /* no instruction since the last fence */
