@@ -422,7 +422,6 @@ void cuda_unravel(cuda_nest *x, const tile_shape *shape, const cuda_index *row, 
     arena *m = x->e->memory;
     int64_t each = 1;
     if (!shape->rank) return;
-    if (!shape->rank) return;
     at[shape->rank - 1] = *column;
     for (int d = shape->rank - 2; d >= 0; d--) {
         const int64_t extent = shape->extent[d];
