@@ -6,6 +6,7 @@
  * the host (sim_fiber.c); who runs next, and when a copy lands, is up to a schedule (sim_run.c). What threads can see
  * of each other goes through the simulator:
  *   sim_sync.c    mbarriers with their counts, phases and bytes, named barriers, bulk copies, warps' meetings, atomics
+ *   sim_wgmma.c   wgmma: its operands, its groups
  *   sim_shadow.c  every access of memory: is it inside, and is it ordered with the others of the same bytes, also
  *                 where one goes through another proxy?
  *   sim_clock.c   vector clocks, which say what is ordered
@@ -440,6 +441,16 @@ void sim_land(sim_run *r, sim_cta *cta, int copy, uint32_t bytes); /* so many of
 void sim_check_end(sim_run *r);
 sim_mbarrier *sim_find_mbarrier(sim_cta *cta, const void *address);
 void sim_sync_free(sim_run *r);
+/* A call of the device code begins. Every one is a place where another may be next. */
+void sim_call_begin(void);
+/* True for the lane that comes last, all others still waiting: it does what is to be done, then sim_meet_end. */
+bool sim_meet(sim_meeting what, uint32_t how, uint32_t bytes, uint32_t mask);
+void sim_meet_end(void);
+
+/* sim_wgmma.c: calls of the device code. */
+void sim_call_wgmma(float *d, const uint32_t *a, uint64_t left, uint64_t right, uint32_t columns, uint32_t f16);
+void sim_call_wgmma_commit(void);
+void sim_call_wgmma_wait(uint32_t groups);
 
 /* sim_report.c. `fatal`: the run ends here. The message begins behind "fault: ". */
 void sim_report(sim_run *r, sim_fault fault, bool fatal, uint64_t key, const char *format, ...) PRINTF_LIKE(5, 6);

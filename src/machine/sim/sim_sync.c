@@ -15,8 +15,7 @@ static sim_lane *this_lane(void) { return sim_now->lane; }
 static sim_cta *this_cta(void) { return sim_now->warp->cta; }
 static uint32_t this_thread(void) { return (uint32_t)sim_now->warp->number * 32 + sim_now->lane_number; }
 
-/* Every call is a place where another may be next. */
-static void chip(void) {
+void sim_call_begin(void) {
     sim_lane *l = this_lane();
     l->polled = NULL;
     if (sim_now->schedule.kind == SIM_RANDOM && !(sim_random(sim_now) & 15)) sim_block(SIM_NOT, NULL);
@@ -114,7 +113,7 @@ static void report_early(const sim_mbarrier *m, int who) {
 }
 
 static void call_mbarrier_arrive(uint64_t *b, uint32_t expected_bytes) {
-    chip();
+    sim_call_begin();
     sim_mbarrier *m = mbarrier(b);
     if (!m->pending) /* all have come, but bytes are missing */
         sim_report(sim_now, SIM_MISUSE, true, (uintptr_t)b,
@@ -160,7 +159,7 @@ static void passed(sim_mbarrier *m, uint32_t parity, bool every) {
 }
 
 static uint32_t wait_for(uint64_t *b, uint32_t parity, bool every) {
-    chip();
+    sim_call_begin();
     sim_mbarrier *m = mbarrier(b);
     this_lane()->parity = parity;
     this_lane()->phase = m->phase;
@@ -176,7 +175,7 @@ static uint32_t call_mbarrier_try(uint64_t *b, uint32_t parity) { return wait_fo
 static uint32_t call_mbarrier_await(uint64_t *b, uint32_t parity) { return wait_for(b, parity, false); }
 
 static uint32_t call_mbarrier_test(uint64_t *b, uint32_t parity) {
-    chip();
+    sim_call_begin();
     sim_mbarrier *m = mbarrier(b);
     if (!is_complete(m, parity)) return false;
     passed(m, parity, true);
@@ -211,7 +210,7 @@ static void begin_copy(sim_copy c) {
 }
 
 static void call_bulk_load(void *to, const void *from, uint32_t bytes, uint64_t *full) {
-    chip();
+    sim_call_begin();
     sim_cta *cta = this_cta();
     if ((uintptr_t)to % 16 || (uintptr_t)from % 16 || bytes % 16 || !bytes)
         sim_report(sim_now, SIM_MISUSE, true, 0,
@@ -227,7 +226,7 @@ static void call_bulk_load(void *to, const void *from, uint32_t bytes, uint64_t 
 }
 
 static void call_map_load(void *to, const void *from, const int32_t at[4], uint64_t *full) {
-    chip();
+    sim_call_begin();
     const sim_map *m = from;
     sim_access(from, sizeof *m, SIM_READ);
     uint32_t bytes = m->rank ? m->element : 0;
@@ -294,7 +293,7 @@ void sim_land(sim_run *r, sim_cta *cta, int copy, uint32_t bytes) {
  * it may is looked at when it is issued. One thread of an SM issues them: groups are its own. */
 
 static void call_bulk_store(void *to, const void *from, uint32_t bytes) {
-    chip();
+    sim_call_begin();
     sim_cta *cta = this_cta();
     sim_store *s = &cta->stores[cta->store_count];
     const bool good = !((uintptr_t)to % 16 || (uintptr_t)from % 16 || bytes % 16 || !bytes);
@@ -320,12 +319,12 @@ static void call_bulk_store(void *to, const void *from, uint32_t bytes) {
 }
 
 static void call_bulk_commit(void) {
-    chip();
+    sim_call_begin();
     this_cta()->store_group++;
 }
 
 static void call_bulk_wait(uint32_t groups, uint32_t reads) {
-    chip();
+    sim_call_begin();
     sim_cta *cta = this_cta();
     int done = 0;
     for (; done < cta->store_count && cta->stores[done].group + groups < cta->store_group; done++) {
@@ -346,7 +345,7 @@ static void call_bulk_wait(uint32_t groups, uint32_t reads) {
 /* ---- named barriers ---- */
 
 static uint32_t call_barrier(uint32_t id, uint32_t threads, uint32_t value) {
-    chip();
+    sim_call_begin();
     sim_cta *cta = this_cta();
     sim_named *b = &cta->named[id % SIM_NAMED];
     if (id >= SIM_NAMED || threads % 32 || !threads || (b->count && b->threads != threads))
@@ -378,8 +377,7 @@ static uint32_t call_barrier(uint32_t id, uint32_t threads, uint32_t value) {
 static const char *const meetings[] = {"",      "a shuffle or vote", "syncwarp",    "mma",
                                        "wgmma", "wgmma's commit",    "wgmma's wait"};
 
-/* True for the lane that comes last, with all the others still waiting: it does what is to be done, and meet_end. */
-static bool meet(sim_meeting what, uint32_t how, uint32_t bytes, uint32_t mask) {
+bool sim_meet(sim_meeting what, uint32_t how, uint32_t bytes, uint32_t mask) {
     sim_warp *w = this_warp();
     if (mask != 0xffffffffu)
         sim_report(sim_now, SIM_MISUSE, true, mask, "%s of the lanes %08x: the simulator has only whole warps",
@@ -396,7 +394,7 @@ static bool meet(sim_meeting what, uint32_t how, uint32_t bytes, uint32_t mask) 
     return false;
 }
 
-static void meet_end(void) {
+void sim_meet_end(void) {
     sim_warp *w = this_warp();
     w->meeting = SIM_NO_MEETING;
     w->arrived = 0;
@@ -405,22 +403,22 @@ static void meet_end(void) {
 }
 
 static void call_syncwarp(uint32_t mask) {
-    chip();
-    if (!meet(SIM_MEET_SYNC, 0, 0, mask)) return;
+    sim_call_begin();
+    if (!sim_meet(SIM_MEET_SYNC, 0, 0, mask)) return;
     uint32_t lanes[SIM_WARPS] = {0};
     lanes[this_warp()->number] = 0xffffffffu;
     sim_clock_meet(sim_now, this_cta(), lanes, NULL);
-    meet_end();
+    sim_meet_end();
 }
 
 static void call_shuffle(void *value, uint32_t bytes, uint32_t how, uint32_t by, uint32_t mask) {
-    chip();
+    sim_call_begin();
     sim_warp *w = this_warp();
     const uint32_t lane = sim_now->lane_number;
     w->value[lane] = 0;
     memcpy(&w->value[lane], value, bytes);
     w->from[lane] = by;
-    if (meet(SIM_MEET_SHUFFLE, how << 8 | (how == SIM_SHUFFLE_INDEX ? 0 : by), bytes, mask)) {
+    if (sim_meet(SIM_MEET_SHUFFLE, how << 8 | (how == SIM_SHUFFLE_INDEX ? 0 : by), bytes, mask)) {
         uint64_t out[32];
         uint32_t votes = 0;
         for (uint32_t l = 0; l < 32; l++) votes |= (uint32_t)(w->value[l] != 0) << l;
@@ -432,7 +430,7 @@ static void call_shuffle(void *value, uint32_t bytes, uint32_t how, uint32_t by,
             out[l] = how == SIM_VOTE ? votes : w->value[from < 32 ? from : l];
         }
         memcpy(w->value, out, sizeof out);
-        meet_end();
+        sim_meet_end();
     }
     memcpy(value, &w->value[lane], bytes);
 }
@@ -469,155 +467,13 @@ static void multiply(sim_warp *w, bool f16) {
 }
 
 static void call_mma(float *d, const uint32_t *operands, uint32_t f16) {
-    chip();
+    sim_call_begin();
     sim_warp *w = this_warp();
     w->mma[sim_now->lane_number].d = d;
     memcpy(w->mma[sim_now->lane_number].operands, operands, sizeof w->mma[0].operands);
-    if (!meet(SIM_MEET_MMA, f16, 0, 0xffffffffu)) return;
+    if (!sim_meet(SIM_MEET_MMA, f16, 0, 0xffffffffu)) return;
     multiply(w, f16);
-    meet_end();
-}
-
-/* ---- wgmma ----
- * Each warp computes its own 16 of the 64 rows. A wgmma is done when a wait says so, and no sooner: its operands are
- * read, and its sums written, as late as they may be. Whether it may read them is looked at when it is issued; from
- * then until it has been waited for nobody may write there. */
-
-static float half_value(uint16_t code, bool f16) {
-    const uint32_t bits = (uint32_t)code << 16;
-    float value;
-    memcpy(&value, &bits, 4);
-    return f16 ? sim_chip_calls.half[code] : value;
-}
-
-/* Where byte `at` of the matrix lies, as atoms are swizzled. */
-static uint32_t atom_place(uint64_t matrix, uint32_t at) {
-    const uint32_t offset = ((uint32_t)(matrix & 0x3fff) << 4) + at;
-    return offset ^ (offset / 128 % 8) << 4;
-}
-
-/* `count` elements of a row of 128 bytes, from byte `at` of the matrix on. */
-static void read_atom_row(const char *shared, uint64_t matrix, uint32_t at, uint32_t count, bool f16, float *out) {
-    for (uint32_t i = 0; i < count; i++) {
-        uint16_t code;
-        memcpy(&code, shared + atom_place(matrix, at + i * 2), 2);
-        out[i] = half_value(code, f16);
-    }
-}
-
-/* The row of the matrix at which this warp's row, or column, begins. */
-static uint32_t left_row(uint32_t row) {
-    const uint32_t at = (uint32_t)(this_warp()->number % 4) * 16 + row;
-    return at / 8 * 1024 + at % 8 * 128;
-}
-
-static void look_at_atoms(const sim_wgmma *g, uint64_t matrix, uint32_t at, uint32_t count, uint32_t tick) {
-    for (uint32_t i = 0; i < count; i += 8)
-        sim_access_wgmma(sim_now, this_warp(), g->clock, this_cta()->shared + atom_place(matrix, at + i * 2), 16, tick);
-}
-
-/* The group's tick. Warps have the same number of groups behind them, or nearly so: one that has none under way and
- * is far behind the others takes their count. */
-static uint32_t group_tick(sim_warp *w) {
-    sim_cta *cta = w->cta;
-    if (!w->wgmma_count && w->wgmma_group + 32 < cta->group_count) w->wgmma_group = cta->group_count - 1;
-    while (cta->group_count <= w->wgmma_group) cta->group_tick[cta->group_count++ % SIM_GROUPS] = ++sim_now->ticks;
-    if (w->wgmma_group + SIM_GROUPS < cta->group_count)
-        sim_report(sim_now, SIM_MISUSE, true, 0, "%s is %u groups of wgmmas behind another warp",
-                   sim_who(sim_now, UINT32_MAX, 0).text, cta->group_count - w->wgmma_group);
-    return cta->group_tick[w->wgmma_group % SIM_GROUPS];
-}
-
-/* A wgmma has been issued: everything that it reads. */
-static void look_at_operands(sim_wgmma *g, uint32_t tick) {
-    sim_warp *w = this_warp();
-    const uint32_t engine = (uint32_t)(w->cta->number * SIM_ACTORS + SIM_TENSOR);
-    sim_clock *known = sim_clock_release(sim_now, w, sim_now->lane_number);
-    g->clock = sim_clock_with(sim_now, known, engine, (uint32_t)w->number, tick);
-    sim_clock_drop(known);
-    for (uint32_t row = 0; row < 16 && !g->registers; row++) look_at_atoms(g, g->left, left_row(row), 16, tick);
-    for (uint32_t n = 0; n < g->columns && !g->registers; n++)
-        look_at_atoms(g, g->right, n / 8 * 1024 + n % 8 * 128, 16, tick);
-    for (uint32_t k = 0; k < 16 && g->registers; k++)
-        look_at_atoms(g, g->right, k / 8 * 1024 + k % 8 * 128, g->columns, tick);
-}
-
-static void finish_wgmma(const sim_wgmma *g) {
-    const char *shared = this_cta()->shared;
-    float left[16][16], right[16][256]; /* [k][n] */
-    for (uint32_t row = 0; row < 16 && !g->registers; row++)
-        read_atom_row(shared, g->left, left_row(row), 16, g->f16, left[row]);
-    for (int lane = 0; lane < 32 && g->registers; lane++)
-        for (int i = 0; i < 4; i++)
-            for (int half = 0; half < 2; half++)
-                left[lane / 4 + i % 2 * 8][lane % 4 * 2 + half + i / 2 * 8] =
-                    half_value((uint16_t)(g->a[lane][i] >> 16 * half), g->f16);
-    for (uint32_t n = 0; n < g->columns && !g->registers; n++) {
-        float row[16];
-        read_atom_row(shared, g->right, n / 8 * 1024 + n % 8 * 128, 16, g->f16, row);
-        for (int k = 0; k < 16; k++) right[k][n] = row[k];
-    }
-    for (uint32_t k = 0; k < 16 && g->registers; k++)
-        read_atom_row(shared, g->right, k / 8 * 1024 + k % 8 * 128, g->columns, g->f16, right[k]);
-    for (uint32_t n = 0; n < g->columns; n++)
-        for (uint32_t row = 0; row < 16; row++) {
-            double sum = 0;
-            for (int k = 0; k < 16; k++) sum += (double)left[row][k] * (double)right[k][n];
-            float *d = &g->d[row % 8 * 4 + n % 8 / 2][n / 8 * 4 + row / 8 * 2 + n % 2];
-            *d = (float)(*d + sum);
-        }
-}
-
-static void call_wgmma(float *d, const uint32_t *a, uint64_t left, uint64_t right, uint32_t columns, uint32_t f16) {
-    chip();
-    sim_warp *w = this_warp();
-    const uint64_t shape = (uint64_t)64 | (uint64_t)1
-                                              << 30; /* of a matrix: 1024 bytes between 8 rows, 128-byte swizzle */
-    if (w->number >= CUDA_WARPS || w->wgmma_count == SIM_WGMMA || (!a && left >> 32 != shape) || right >> 32 != shape)
-        sim_report(sim_now, SIM_MISUSE, true, 0, "%s issues a wgmma that the simulator does not have (%s)",
-                   sim_who(sim_now, UINT32_MAX, 0).text,
-                   sim_place(sim_now, this_lane()->instruction, this_lane()->line).text);
-    sim_wgmma *g = &w->wgmma[w->wgmma_count];
-    g->d[sim_now->lane_number] = d;
-    if (a) memcpy(g->a[sim_now->lane_number], a, sizeof g->a[0]);
-    if (!meet(SIM_MEET_WGMMA, columns << 2 | (a != NULL) << 1 | f16, (uint32_t)(left ^ right << 16), 0xffffffffu))
-        return;
-    const uint32_t tick = group_tick(w);
-    w->wgmma_count++;
-    g->clock = NULL;
-    g->registers = a != NULL;
-    g->left = left;
-    g->right = right;
-    g->columns = columns;
-    g->f16 = f16;
-    g->group = w->wgmma_group;
-    look_at_operands(g, tick);
-    meet_end();
-}
-
-static void call_wgmma_commit(void) {
-    chip();
-    if (!meet(SIM_MEET_COMMIT, 0, 0, 0xffffffffu)) return;
-    this_warp()->wgmma_group++;
-    meet_end();
-}
-
-static void call_wgmma_wait(uint32_t groups) {
-    chip();
-    sim_warp *w = this_warp();
-    if (!meet(SIM_MEET_WAIT, groups, 0, 0xffffffffu)) return;
-    int done = 0;
-    sim_clock *known = NULL;
-    for (; done < w->wgmma_count && w->wgmma[done].group + groups < w->wgmma_group; done++) {
-        finish_wgmma(&w->wgmma[done]);
-        sim_clock_join(sim_now, &known, w->wgmma[done].clock);
-        sim_clock_drop(w->wgmma[done].clock);
-    }
-    for (int lane = 0; lane < 32; lane++) sim_clock_join(sim_now, &w->lane[lane].clock, known);
-    sim_clock_drop(known);
-    w->wgmma_count -= done;
-    memmove(w->wgmma, w->wgmma + done, (size_t)w->wgmma_count * sizeof *w->wgmma);
-    meet_end();
+    sim_meet_end();
 }
 
 /* ---- words in device memory ---- */
@@ -648,7 +504,7 @@ static uint32_t call_load(const uint32_t *p, uint32_t acquire) {
     sim_lane *l = this_lane();
     const bool again = !acquire && l->polled == p;
     const uint32_t before = l->value;
-    chip();
+    sim_call_begin();
     while (again && *p == before && !l->expired) sim_block(SIM_WORD, p);
     l->expired = false;
     sim_access(p, 4, SIM_READ | SIM_RELAXED);
@@ -662,7 +518,7 @@ static uint32_t call_load(const uint32_t *p, uint32_t acquire) {
 
 static uint32_t call_atomic(uint32_t *p, uint32_t what, uint32_t value, uint32_t compare, uint32_t cta) {
     sim_run *r = sim_now;
-    chip();
+    sim_call_begin();
     sim_access(p, 4, SIM_WRITE | SIM_RELAXED | (cta ? SIM_CTA : 0));
     sim_lane *l = this_lane();
     const uint32_t old = *p;
@@ -692,7 +548,7 @@ static uint32_t call_atomic(uint32_t *p, uint32_t what, uint32_t value, uint32_t
 }
 
 static void call_fence(void) {
-    chip();
+    sim_call_begin();
     sim_lane *l = this_lane();
     sim_clock_join(sim_now, &l->clock, l->seen);
     sim_clock *known = sim_clock_release(sim_now, this_warp(), sim_now->lane_number);
@@ -702,7 +558,7 @@ static void call_fence(void) {
 }
 
 static void call_fence_proxy(uint32_t space) {
-    chip();
+    sim_call_begin();
     sim_clock_fence(sim_now, this_warp(), sim_now->lane_number, space);
 }
 
@@ -797,7 +653,7 @@ sim_calls sim_chip_calls = {
     .shuffle = call_shuffle,
     .syncwarp = call_syncwarp,
     .mma = call_mma,
-    .wgmma = call_wgmma,
-    .wgmma_commit = call_wgmma_commit,
-    .wgmma_wait = call_wgmma_wait,
+    .wgmma = sim_call_wgmma,
+    .wgmma_commit = sim_call_wgmma_commit,
+    .wgmma_wait = sim_call_wgmma_wait,
 };
