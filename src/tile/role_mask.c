@@ -5,7 +5,8 @@
  * registers already.
  *
  * Bounds are computed in 64 bits, where sums of 32-bit numbers never wrap. Those of the tile may: so the condition asks
- * as well that neither side's bounds are outside of 32 bits. (What wraps on the way and comes back is right.) */
+ * as well that neither side's bounds are outside of 32 bits. (What wraps on the way and comes back is right; but not
+ * through a division: what is divided must be known not to wrap.) */
 #include "tile/role_internal.h"
 
 static tile_node *new_node(role_lowering *l, tile_node_kind kind, const tile_format *type, int line) {
@@ -45,6 +46,7 @@ static const tile_node *bound_of(role_lowering *l, const tile_node *n, bool most
     }
     const role_variable *v = n->kind == TILE_VAR ? &r->variables[n->index] : NULL;
     const tile_node *a, *b;
+    int64_t low, high;
     switch (n->kind) {
     case TILE_IOTA:
         return number(l, most ? n->shape.extent[0] - 1 : 0, n->line);
@@ -57,12 +59,18 @@ static const tile_node *bound_of(role_lowering *l, const tile_node *n, bool most
     case TILE_ELEMENTWISE:
         if (n->op == TILE_DIV) {
             a = n->b->kind == TILE_CONST && n->b->value.i > 0 ? bound_of(l, n->a, most, earlier) : NULL;
-            return a ? operate(l, TILE_DIV, wide, a, number(l, n->b->value.i, n->line)) : NULL;
+            b = a ? bound_of(l, n->a, !most, earlier) : NULL;
+            for (int i = 0; b && i < 2; i++)
+                if (!role_range(r, i ? b : a, &low, &high) || low < INT32_MIN || high > INT32_MAX) b = NULL;
+            return b ? operate(l, TILE_DIV, wide, a, number(l, n->b->value.i, n->line)) : NULL;
         }
         if (n->op != TILE_ADD && n->op != TILE_SUB) return NULL;
         a = bound_of(l, n->a, most, earlier);
         b = a ? bound_of(l, n->b, n->op == TILE_ADD ? most : !most, earlier) : NULL;
-        return b && b->kind == TILE_CONST && !b->value.i ? a : b ? operate(l, n->op, wide, a, b) : NULL;
+        if (!b || (b->kind == TILE_CONST && !b->value.i)) return b ? a : NULL;
+        if (a->kind == TILE_CONST && b->kind == TILE_CONST) /* C would add the literals in 32 bits */
+            return number(l, n->op == TILE_ADD ? a->value.i + b->value.i : a->value.i - b->value.i, n->line);
+        return operate(l, n->op, wide, a, b);
     default:
         return NULL;
     }
