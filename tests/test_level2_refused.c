@@ -110,6 +110,8 @@ static void test_refused(void **state) {
         /* stages */
         {HEAD SHARED LOADER "role consumer { wait(full[@2], 0); wait(full[1], 0); arrive(empty[1]) }\n}",
          "there are 2 of full; that this is one of 0 to 1 must be seen, as in i % 2"},
+        {HEAD SHARED LOADER "role consumer { @wait(full[0], -2); wait(full[1], 0); arrive(empty[1]) }\n}",
+         "phases are counted from 0 on, and -1 is over from the beginning; there is no -2"},
         {HEAD SHARED LOADER "role consumer { for k in 3 { wait(full[@k], 0); arrive(empty[k % 2]) } }\n}",
          "there are 2 of full; that this is one of 0 to 1 must be seen, as in i % 2"},
         {HEAD SHARED LOADER "role consumer { wait(@full, 0); wait(full[0], 0); arrive(empty[0]) }\n}",

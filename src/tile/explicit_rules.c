@@ -164,6 +164,10 @@ static void check_action(rules *r, tile_statement *s) {
     level2_action *a = s->action;
     check_scalar(r, s, a->index);
     check_scalar(r, s, a->phase);
+    if (a->kind == LEVEL2_WAIT && a->phase->kind == TILE_CONST && a->phase->value.i < -1)
+        REPORT(r->c, place_of(s),
+               "phases are counted from 0 on, and -1 is over from the beginning; there is no %" PRId64,
+               a->phase->value.i);
     switch (a->kind) {
     case LEVEL2_EXPECT:
         check_bytes(r, s);
