@@ -27,6 +27,18 @@ typedef struct cuda_case {
 static cuda_case cuda_cases[CASES];
 static __attribute__((unused)) int cuda_case_count;
 
+/* The group's cache of compiled code, in a folder of its own. */
+static char cuda_cache[TEMPORARY_BYTES];
+static inline bool cuda_cases_begin(void) {
+    return temporary_make(cuda_cache) && !setenv("MONOTILE_CACHE", cuda_cache, 1);
+}
+static inline int cuda_cases_end(void **state) {
+    (void)state;
+    for (int i = 0; i < case_count; i++) free(cases[i].source), free(cases[i].own_tensors);
+    arena_free(case_memory);
+    return temporary_remove(cuda_cache);
+}
+
 static inline sim_machine *cuda_sim(void) {
     static mt_machine *m;
     mt_error error = {0};

@@ -13,6 +13,7 @@
 #include "machine/sim/sim.h"
 #include "monotile/monotile.h"
 #include "temporary.h"
+#include "unit_text.h"
 
 #define OK(call)                                                                                                       \
     do {                                                                                                               \
@@ -73,16 +74,7 @@ static const bug *seeded;
 
 static inline void edit_unit(text *unit, void *context) {
     const bug *b = context;
-    const char *at = strstr(unit->data, b->near);
-    if (at) at = strstr(at, b->find);
-    if (!at) fail_msg("the unit has no '%s' behind '%s'", b->find, b->near);
-    text changed = {0};
-    text_append(&changed, unit->data, (size_t)(at - unit->data));
-    text_string(&changed, b->put);
-    text_string(&changed, at + strlen(b->find));
-    assert_false(changed.failed);
-    text_free(unit);
-    *unit = changed;
+    if (!unit_replace(unit, b->near, b->find, b->put)) fail_msg("the unit has no '%s' behind '%s'", b->find, b->near);
 }
 
 /* Builds, compiles and runs it twice; the outputs are in their arrays. The error is the caller's, if it wants it. */
@@ -199,12 +191,8 @@ static inline mt_tile *open_examples(void) {
 }
 
 static inline void replace(text *out, const char *source, const char *piece, const char *by) {
-    const char *at = strstr(source, piece);
-    assert_non_null(at);
-    text_append(out, source, (size_t)(at - source));
-    text_string(out, by);
-    text_string(out, at + strlen(piece));
-    assert_false(out->failed);
+    text_string(out, source);
+    assert_true(unit_replace(out, "", piece, by));
 }
 
 /* A text with a piece of it replaced. */

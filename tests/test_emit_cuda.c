@@ -11,6 +11,7 @@ int main_of_test_emit(void);
 #include "machine/cuda/nvrtc.h"
 #include "machine/device.h"
 #include "monotile/monotile.h"
+#include "unit_text.h"
 
 #include <elf.h>
 
@@ -162,12 +163,9 @@ static void add_streamed(void) {
 
 /* ---- numbers ---- */
 
-static char cache[TEMPORARY_BYTES];
-
 static int cuda_setup(void **state) {
     (void)state;
-    if (!temporary_make(cache)) return -1;
-    setenv("MONOTILE_CACHE", cache, 1);
+    if (!cuda_cases_begin()) return -1;
     add_elementwise();
     add_casts();
     add_reductions();
@@ -203,20 +201,10 @@ static int cuda_setup(void **state) {
     return 0;
 }
 
-static int cuda_teardown(void **state) {
-    (void)state;
-    for (int i = 0; i < case_count; i++) free(cases[i].source), free(cases[i].own_tensors);
-    arena_free(case_memory);
-    return temporary_remove(cache);
-}
-
 static void test_numbers(void **state) {
     (void)state;
     int failed = 0;
-    if (system("${CXX:-c++} --version > /dev/null 2>&1")) {
-        print_message("skipped: there is no C++ compiler to run the emitted code with\n");
-        skip();
-    }
+    if (unit_no_compiler()) skip();
     for (int first = 0; first < cuda_case_count; first += CUDA_CHUNK) {
         const int last = (int)min_i64(first + CUDA_CHUNK, cuda_case_count);
         assert_true(build_chunk(first, last));
@@ -602,5 +590,5 @@ int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_numbers),  cmocka_unit_test(test_compiles),
                                        cmocka_unit_test(test_no_wgmma), cmocka_unit_test(test_programs_fit),
                                        cmocka_unit_test(test_level2),   cmocka_unit_test(test_messages)};
-    return cmocka_run_group_tests(tests, cuda_setup, cuda_teardown);
+    return cmocka_run_group_tests(tests, cuda_setup, cuda_cases_end);
 }

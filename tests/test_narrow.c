@@ -18,6 +18,7 @@
 #include "machine/sim/sim.h"
 #include "monotile/machine.h"
 #include "temporary.h"
+#include "unit_text.h"
 
 enum { MOST = 200, K = 72, N = 136 };
 static char folder[TEMPORARY_BYTES];
@@ -191,10 +192,7 @@ static void runs_on_the_simulator(void **state) {
                                            "sim:3,adversarial=copies-reverse",
                                            "sim:3,adversarial=loader-late"};
     static const int rows[] = {MOST, 70, 1};
-    if (system("${CXX:-c++} --version > /dev/null 2>&1")) {
-        print_message("skipped: there is no C++ compiler to run device code with\n");
-        skip();
-    }
+    if (unit_no_compiler()) skip();
     mt_error error = {0};
     mt_program *p;
     mt_graph *a = layer(MOST, true, true);
@@ -218,24 +216,6 @@ static void runs_on_the_simulator(void **state) {
 
 /* ---- seeded bugs: the simulator finds what the design rests on ---- */
 
-typedef struct edit {
-    const char *from, *to;
-    int done;
-} edit;
-
-static void replace(text *unit, void *context) {
-    edit *e = context;
-    char *at = strstr(unit->data, e->from);
-    if (!at) return;
-    text out = {0};
-    text_append(&out, unit->data, (size_t)(at - unit->data));
-    text_string(&out, e->to);
-    text_string(&out, at + strlen(e->from));
-    text_free(unit);
-    *unit = out;
-    e->done++;
-}
-
 static void bugs_are_found(void **state) {
     (void)state;
     static const struct {
@@ -251,7 +231,7 @@ static void bugs_are_found(void **state) {
         /* bytes that are not what comes */
         {"(uint32_t)(pieces * MT_PIECE)", "(uint32_t)(pieces * MT_PIECE) + 16", "sim:3", "deadlock"},
     };
-    if (system("${CXX:-c++} --version > /dev/null 2>&1")) skip();
+    if (unit_no_compiler()) skip();
     mt_error error = {0};
     mt_program *p;
     mt_graph *a = layer(MOST, true, false);
@@ -261,9 +241,9 @@ static void bugs_are_found(void **state) {
         mt_machine *m;
         mt_session *s;
         void *memory;
-        edit e = {bugs[i].from, bugs[i].to, 0};
+        unit_edit e = {bugs[i].from, bugs[i].to, 0};
         assert_int_equal(mt_machine_open(&m, bugs[i].machine, &error), MT_OK);
-        ((sim_machine *)m)->edit = replace;
+        ((sim_machine *)m)->edit = unit_edit_apply;
         ((sim_machine *)m)->edit_context = &e;
         if (mt_session_create(&s, m, p, &error) != MT_OK) fail_msg("%s: %s", error.where, error.message);
         if (!e.done) fail_msg("the code has no '%s'", bugs[i].from);

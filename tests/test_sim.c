@@ -19,6 +19,7 @@
 #include "machine/sim/sim.h"
 #include "monotile/llm.h"
 #include "temporary.h"
+#include "unit_text.h"
 
 static char folder[TEMPORARY_BYTES];
 
@@ -29,12 +30,6 @@ static int set_up(void **state) {
 static int tear_down(void **state) {
     (void)state;
     return getenv("SIM_KEEP") ? 0 : temporary_remove(folder);
-}
-
-static bool no_compiler(void) {
-    if (!system("${CXX:-c++} --version > /dev/null 2>&1")) return false;
-    print_message("skipped: there is no C++ compiler to run device code with\n");
-    return true;
 }
 
 /* Compares with the results that are kept; keeps them when there are none. Tolerance 0: the same bits. */
@@ -131,21 +126,21 @@ static void test_ops_dense(void **state) {
     static const variant variants[] = {VARIANT("bf16", 1, 1, 1, 1, 2), VARIANT("f16", 3, 15, 63, 1, 24),
                                        VARIANT("bf16", 4, 16, 64, 2, 32), VARIANT("f16", 5, 17, 65, 2, 18),
                                        VARIANT("bf16", 2, 9, 96, 1, 8)};
-    if (no_compiler()) skip();
+    if (unit_no_compiler()) skip();
     check_ops(variants, COUNT_OF(variants), 4);
 }
 static void test_ops_blocks(void **state) {
     (void)state;
     static const variant variants[] = {VARIANT("q8_0", 1, 17, 32, 1, 16), VARIANT("q4_1", 5, 15, 96, 1, 8),
                                        VARIANT("f32", 3, 9, 33, 1, 6)};
-    if (no_compiler()) skip();
+    if (unit_no_compiler()) skip();
     check_ops(variants, COUNT_OF(variants), 3);
 }
 /* More columns than BK, and more pages than the ring has. */
 static void test_ops_long(void **state) {
     (void)state;
     static const variant variants[] = {VARIANT("bf16", 1, 33, 1025, 2, 16), VARIANT("q8_0", 4, 40, 2112, 1, 16)};
-    if (no_compiler()) skip();
+    if (unit_no_compiler()) skip();
     check_ops(variants, COUNT_OF(variants), 2);
 }
 
@@ -181,16 +176,8 @@ typedef struct bug {
 
 static void edit_unit(text *unit, void *context) {
     const bug *b = context;
-    const char *at = strstr(unit->data, b->near);
-    if (at) at = strstr(at, b->find);
-    if (!at) fail_msg("%s: the unit has no '%s' behind '%s'", b->name, b->find, b->near);
-    text changed = {0};
-    text_append(&changed, unit->data, (size_t)(at - unit->data));
-    text_string(&changed, b->put);
-    text_string(&changed, at + strlen(b->find));
-    assert_false(changed.failed);
-    text_free(unit);
-    *unit = changed;
+    if (!unit_replace(unit, b->near, b->find, b->put))
+        fail_msg("%s: the unit has no '%s' behind '%s'", b->name, b->find, b->near);
 }
 
 /* The instructions of the second layer do not wait. */
@@ -329,7 +316,7 @@ static const bug bugs[] = {
 
 static void test_bugs(void **state) {
     (void)state;
-    if (no_compiler()) skip();
+    if (unit_no_compiler()) skip();
     mt_graph *g = two_layers();
     int failed = 0;
     for (size_t i = 0; i < COUNT_OF(bugs); i++) {
@@ -372,7 +359,7 @@ static void test_bugs(void **state) {
 /* A seed gives the same run each time, another seed another one; a session goes on after a finding. */
 static void test_replay(void **state) {
     (void)state;
-    if (no_compiler()) skip();
+    if (unit_no_compiler()) skip();
     mt_graph *g = two_layers();
     mt_program *program;
     mt_machine *m;
@@ -415,7 +402,7 @@ static void test_model(void **state) {
     enum { COUNT = COUNT_OF(ids) };
     char command[600], path[200];
     const char *python = getenv("MONOTILE_PYTHON");
-    if (no_compiler()) skip();
+    if (unit_no_compiler()) skip();
     snprintf(path, sizeof path, "%s/model.gguf", folder);
     snprintf(
         command, sizeof command,

@@ -8,8 +8,7 @@
 
 #include "cuda_harness.h"
 #include "machine/cuda/nvrtc.h"
-
-static char cache[TEMPORARY_BYTES];
+#include "unit_text.h"
 
 static const char *keep(const char *format, ...) PRINTF_LIKE(1, 2);
 static const char *keep(const char *format, ...) {
@@ -157,8 +156,7 @@ static bool is_named(const cuda_case *k, const char *beginning) {
 
 static int set_up(void **state) {
     (void)state;
-    if (!temporary_make(cache)) return -1;
-    setenv("MONOTILE_CACHE", cache, 1);
+    if (!cuda_cases_begin()) return -1;
     add_cases();
     add_packed();
     add_live();
@@ -173,13 +171,6 @@ static int set_up(void **state) {
         for (int t = 0; t < cases[i].op->tensor_count; t++) k->op.layout[t] = role_wish(cases[i].op, t);
     }
     return case_memory ? 0 : -1;
-}
-
-static int tear_down(void **state) {
-    (void)state;
-    for (int i = 0; i < case_count; i++) free(cases[i].source), free(cases[i].own_tensors);
-    arena_free(case_memory);
-    return temporary_remove(cache);
 }
 
 /* ---- the lowered form ---- */
@@ -274,10 +265,7 @@ static void test_lowering(void **state) {
 static void test_numbers(void **state) {
     (void)state;
     int failed = 0;
-    if (system("${CXX:-c++} --version > /dev/null 2>&1")) {
-        print_message("skipped: there is no C++ compiler to run the emitted code with\n");
-        skip();
-    }
+    if (unit_no_compiler()) skip();
     assert_true(build_chunk(0, cuda_case_count));
     for (int i = 0; i < cuda_case_count; i++) {
         char what[1100];
@@ -290,24 +278,6 @@ static void test_numbers(void **state) {
 }
 
 /* ---- seeded bugs: what must hold when weights are decoded beside products ---- */
-
-typedef struct edit {
-    const char *from, *to;
-    int done;
-} edit;
-
-static void replace(text *unit, void *context) {
-    edit *e = context;
-    char *at = strstr(unit->data, e->from);
-    text out = {0};
-    if (!at) return;
-    text_append(&out, unit->data, (size_t)(at - unit->data));
-    text_string(&out, e->to);
-    text_string(&out, at + strlen(e->from));
-    text_free(unit);
-    *unit = out;
-    e->done++;
-}
 
 static void test_bugs(void **state) {
     (void)state;
@@ -331,11 +301,11 @@ static void test_bugs(void **state) {
         {"packed linear q4_1 127", "mt_packed_page<1, 48, 64>", "mt_packed_page<1, 80, 64>", "deadlock"},
     };
     for (size_t i = 0; i < COUNT_OF(bugs); i++) {
-        edit e = {bugs[i].from, bugs[i].to, 0};
+        unit_edit e = {bugs[i].from, bugs[i].to, 0};
         char what[1100];
         int at = 0;
         while (!is_named(&cuda_cases[at], bugs[i].one)) at++;
-        cuda_sim()->edit = replace;
+        cuda_sim()->edit = unit_edit_apply;
         cuda_sim()->edit_context = &e;
         const bool built = build_chunk(at, at + 1);
         cuda_sim()->edit = NULL;
@@ -400,5 +370,5 @@ int main(void) {
                                        cmocka_unit_test(test_numbers), cmocka_unit_test(test_bugs),
                                        cmocka_unit_test(test_compiles)};
     if (getenv("WIDE_TEST")) cmocka_set_test_filter(getenv("WIDE_TEST"));
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, set_up, cuda_cases_end);
 }
