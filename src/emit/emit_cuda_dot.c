@@ -272,53 +272,117 @@ static void prepare_codes(plain *p, const char *row, const char *column) {
     p->right = emit_bare(p->e->memory, cuda_element(&p->x, p->s->value, at).text);
 }
 
+/* The warps take 16 of `rows` rows of the right operand each, in turns. Few turns, whose words fit so many registers of
+ * each thread, are read in front of the body, where that is possible: 0, or the number of turns. */
+static int early_turns(const plain *p, int64_t rows, int64_t registers) {
+    enum { MOST_REGISTERS = 32 };
+    const int64_t turns = ceil_div(rows, 16 * ROLE_WARPS);
+    return turns * registers <= MOST_REGISTERS && cuda_may_be_early(p->e, p->s->value) ? (int)turns : 0;
+}
+static void open_turn(cuda_emit *e, const char *turn, int turns, const char *row, const char *end) {
+    cuda_print(e, "#pragma unroll");
+    CUDA_OPEN(e, "for (int %s = 0; %s < %d; %s++) {", turn, turn, turns, turn);
+    cuda_print(e, "const int %s = mt->warp * 16 + %s * %d;", row, turn, 16 * ROLE_WARPS);
+    if (end) cuda_print(e, "if (%s >= %s) break;", row, end);
+}
+
+/* Its words of a warp's 16 rows from `row` on. */
+static void print_rows_of_right(plain *p, const char *word, const char *row, const char *n, const char *k) {
+    cuda_emit *e = p->e;
+    cuda_print(e, "#pragma unroll");
+    CUDA_OPEN(e, "for (int i = 0; i < %d; i++) {", (int)(p->k / 32) * 2);
+    cuda_print(e, "const int %s = %s + mt->lane / 4 + i %% 2 * 8, %s = (i / 2 * 4 + mt->lane %% 4) * 8;", n, row, k);
+    print_right_words(p, arena_printf(e->memory, "%s[i %% 2][i / 2]", word));
+    cuda_close(e);
+}
+
 /* `tiles` of 8 rows of the left operand, `chunks` of 32 columns. */
 static void print_tensor_along_k(plain *p) {
     cuda_emit *e = p->e;
-    const int tiles = (int)ceil_div(p->m, 8), chunks = (int)(p->k / 32);
+    arena *m = e->memory;
+    const int tiles = (int)ceil_div(p->m, 8), chunks = (int)(p->k / 32), early = early_turns(p, p->n, 8 * chunks);
     const char *left = cuda_name(e, "left"), *row = cuda_name(e, "row"), *n = cuda_name(e, "n"), *k = cuda_name(e, "k"),
-               *end = cuda_end_of(e, p->s->value, 0);
+               *word = cuda_name(e, "word"), *turn = cuda_name(e, "turn"), *all = arena_printf(m, "%" PRId64, p->n);
+    if (early) cuda_early_begin(e);
+    const char *end = cuda_end_of(e, p->s->value, 0);
+    prepare_codes(p, n, k);
+    if (early) {
+        cuda_print(e, "uint4 %s[%d][2][%d];", word, early, chunks);
+        word = arena_printf(m, "%s[%s]", word, turn);
+        open_turn(e, turn, early, row, end ? end : all);
+        print_rows_of_right(p, word, row, n, k);
+        cuda_close(e);
+        cuda_early_end(e);
+    }
     cuda_print(e, "uint4 %s[%d][%d];", left, tiles, chunks);
     cuda_print(e, "mt_take_left(%s, %s, %" PRId64 ", %" PRId64 ", mt->lane);", left, p->left, p->stride, p->m);
-    prepare_codes(p, n, k);
-    CUDA_OPEN(e, "for (int %s = mt->warp * 16; %s < %" PRId64 "; %s += %d) {", row, row, p->n, row, 16 * ROLE_WARPS);
+    if (early)
+        open_turn(e, turn, early, row, p->n % (16 * ROLE_WARPS) ? all : NULL);
+    else
+        CUDA_OPEN(e, "for (int %s = mt->warp * 16; %s < %s; %s += %d) {", row, row, all, row, 16 * ROLE_WARPS);
     cuda_print(e, "float sum[%d][4] = {{0}};", tiles);
     if (end) CUDA_OPEN(e, "if (%s < %s) {", row, end);
-    cuda_print(e, "uint4 word[2][%d];", chunks);
-    cuda_print(e, "#pragma unroll");
-    CUDA_OPEN(e, "for (int i = 0; i < %d; i++) {", 2 * chunks);
-    cuda_print(e, "const int %s = %s + mt->lane / 4 + i %% 2 * 8, %s = (i / 2 * 4 + mt->lane %% 4) * 8;", n, row, k);
-    print_right_words(p, "word[i % 2][i / 2]");
-    cuda_close(e);
-    cuda_print(e, "mt_dot_rows<%s>(sum, word, %s);", product_name(p), left);
+    if (!early) {
+        cuda_print(e, "uint4 %s[2][%d];", word, chunks);
+        print_rows_of_right(p, word, row, n, k);
+    }
+    cuda_print(e, "mt_dot_rows<%s>(sum, %s, %s);", product_name(p), word, left);
     if (end) cuda_close(e);
     cuda_print(e, "mt_leave_rows<%" PRId64 ", %s>(%s + %s, %" PRId64 ", sum, mt->lane);", p->m,
                p->s->adds ? "true" : "false", p->to, row, p->n);
     cuda_close(e);
 }
 
-/* 64 columns of the result at a time. */
-static void print_tensor_split_k(plain *p) {
+/* Its words of 64 columns, of which `n` is the thread's first, of a warp's 16 rows. */
+static void print_columns_of_right(plain *p, const char *word, const char *row, const char *k) {
     cuda_emit *e = p->e;
-    const int tiles = (int)ceil_div(p->m, 8);
-    const char *column = cuda_name(e, "column"), *row = cuda_name(e, "row"), *n = cuda_name(e, "n"),
-               *k = cuda_name(e, "k"), *end = cuda_end_of(e, p->s->value, 0);
-    if (!end) end = arena_printf(e->memory, "%" PRId64, p->k);
-    prepare_codes(p, k, n);
+    cuda_print(e, "#pragma unroll");
+    CUDA_OPEN(e, "for (int i = 0; i < 4; i++) {");
+    cuda_print(e, "const int %s = %s + mt->lane %% 4 * 2 + i %% 2 + i / 2 * 8;", k, row);
+    print_right_words(p, arena_printf(e->memory, "%s[i]", word));
+    cuda_close(e);
+}
+static void open_columns(const plain *p, const char *column, const char *n) {
+    cuda_emit *e = p->e;
     if (p->n == 64)
         CUDA_OPEN(e, "{ const int %s = 0;", column);
     else
         CUDA_OPEN(e, "for (int %s = 0; %s < %" PRId64 "; %s += 64) {", column, column, p->n, column);
-    cuda_print(e, "float sum[%d][4][4] = {{{0}}};", tiles);
     cuda_print(e, "const int %s = %s + mt->lane / 4 * 8;", n, column);
-    CUDA_OPEN(e, "for (int %s = mt->warp * 16; %s < %s; %s += %d) {", row, row, end, row, 16 * ROLE_WARPS);
-    cuda_print(e, "uint4 word[4];");
-    cuda_print(e, "#pragma unroll");
-    CUDA_OPEN(e, "for (int i = 0; i < 4; i++) {");
-    cuda_print(e, "const int %s = %s + mt->lane %% 4 * 2 + i %% 2 + i / 2 * 8;", k, row);
-    print_right_words(p, "word[i]");
-    cuda_close(e);
-    cuda_print(e, "mt_dot_columns<%s>(sum, word, %s + %s, %" PRId64 ", %" PRId64 ", mt->lane);", product_name(p),
+}
+
+/* 64 columns of the result at a time. */
+static void print_tensor_split_k(plain *p) {
+    cuda_emit *e = p->e;
+    const int tiles = (int)ceil_div(p->m, 8), early = early_turns(p, p->k, p->n / 64 * 16);
+    const char *column = cuda_name(e, "column"), *row = cuda_name(e, "row"), *n = cuda_name(e, "n"),
+               *k = cuda_name(e, "k"), *word = cuda_name(e, "word"), *turn = cuda_name(e, "turn");
+    if (early) cuda_early_begin(e);
+    const char *end = cuda_end_of(e, p->s->value, 0);
+    if (!end) end = arena_printf(e->memory, "%" PRId64, p->k);
+    prepare_codes(p, k, n);
+    if (early) {
+        cuda_print(e, "uint4 %s[%d][%" PRId64 "][4];", word, early, p->n / 64);
+        word = arena_printf(e->memory, "%s[%s][%s / 64]", word, turn, column);
+        open_turn(e, turn, early, row, end);
+        if (p->n > 64) cuda_print(e, "#pragma unroll");
+        open_columns(p, column, n);
+        print_columns_of_right(p, word, row, k);
+        cuda_close(e);
+        cuda_close(e);
+        cuda_early_end(e);
+        if (p->n > 64) cuda_print(e, "#pragma unroll");
+    }
+    open_columns(p, column, n);
+    cuda_print(e, "float sum[%d][4][4] = {{{0}}};", tiles);
+    if (early)
+        open_turn(e, turn, early, row, end);
+    else {
+        CUDA_OPEN(e, "for (int %s = mt->warp * 16; %s < %s; %s += %d) {", row, row, end, row, 16 * ROLE_WARPS);
+        cuda_print(e, "uint4 %s[4];", word);
+        print_columns_of_right(p, word, row, k);
+    }
+    cuda_print(e, "mt_dot_columns<%s>(sum, %s, %s + %s, %" PRId64 ", %" PRId64 ", mt->lane);", product_name(p), word,
                p->left, row, p->stride, p->m);
     cuda_close(e);
     cuda_print(e, "mt_leave_columns<%" PRId64 ">(%s + mt->warp * %" PRId64 " + %s, %" PRId64 ", sum, mt->lane);", p->m,

@@ -42,8 +42,9 @@ typedef struct cuda_emit { /* one function of an op */
     const role_op *r;
     const bool *aligned, *cold; /* by tensor ordinal: see emit_cuda_op */
     emit operators;             /* for emit_operate */
-    text *out, *head;           /* the body; declarations in front of it */
+    text *out, *head, *early;   /* the body; declarations in front of it; loads between the two */
     int indent, line;
+    int depth;          /* of loops and conditions around the statement at hand */
     const char **names; /* C names: of variables, */
     const char **loops; /* loops */
     map used;           /* names in this function: 0: not declared yet, 1 */
@@ -134,11 +135,19 @@ cuda_rows cuda_rows_of(cuda_emit *e, const role_spread *s);
 const char *cuda_rows_once(cuda_emit *e, const role_spread *s, const cuda_rows *rows);
 void cuda_rows_open(cuda_nest *x, const role_spread *s, const cuda_rows *rows, const char *condition);
 void cuda_rows_close(cuda_emit *e, const role_spread *s, const char *condition);
+/* Opens a thread's loop over its places k = begin, begin + step, ... of `length`, where `begin` < step. If they are
+ * few, all threads have as many, and vectors are read, it is unrolled, so that the loads are on their way together. */
+void cuda_open_steps(const cuda_nest *x, const char *k, const char *begin, int64_t length, int64_t step);
 /* Indices of a tile's dimensions from the number of its row and its column. */
 void cuda_unravel(cuda_nest *x, const tile_shape *shape, const cuda_index *row, const cuda_index *column,
                   cuda_index *at);
 const char *cuda_extent(cuda_emit *e, int param, int dimension); /* now, in front of the body */
 const char *cuda_tensor_name(cuda_emit *e, int param);
+/* What is printed between the two goes in front of the body: loads that nothing of the body is needed for, so that all
+ * of them are on their way together. cuda_may_be_early: that holds for every load of the tile, here. */
+bool cuda_may_be_early(const cuda_emit *e, const tile_node *n);
+void cuda_early_begin(cuda_emit *e);
+void cuda_early_end(cuda_emit *e);
 /* How far along an axis a tile may be other than zero, as a slice in it has a limit there: the name of an int that is
  * printed here. NULL: all the way. */
 const char *cuda_end_of(cuda_emit *e, const tile_node *n, int axis);

@@ -337,6 +337,37 @@ cuda_value cuda_load(cuda_nest *x, const tile_node *n, const cuda_index *at) {
                         false};
 }
 
+/* ---- loads in front of the body ---- */
+
+bool cuda_may_be_early(const cuda_emit *e, const tile_node *n) {
+    if (!n) return true;
+    if (e->depth || n->kind == TILE_LOOP || n->kind == TILE_CONCAT) return false;
+    if (n->kind == TILE_VAR) {
+        const role_variable *v = &e->r->variables[n->index];
+        return v->place == ROLE_FUSED && cuda_may_be_early(e, v->value);
+    }
+    for (int d = 0; n->access && d < n->access->rank; d++) {
+        const tile_item *item = &n->access->item[d];
+        if (!cuda_may_be_early(e, item->start) || !cuda_may_be_early(e, item->limit)) return false;
+    }
+    if (n->kind == TILE_LOAD && e->r->op.params[n->access->param].kind != TILE_IN) return false;
+    return cuda_may_be_early(e, n->a) && cuda_may_be_early(e, n->b) && cuda_may_be_early(e, n->c);
+}
+
+static void exchange(cuda_emit *e) {
+    text *const other = e->early;
+    e->early = e->out;
+    e->out = other;
+}
+void cuda_early_begin(cuda_emit *e) {
+    exchange(e);
+    e->indent--;
+}
+void cuda_early_end(cuda_emit *e) {
+    exchange(e);
+    e->indent++;
+}
+
 /* ---- rows ---- */
 
 /* A power of two, of threads: thread / n and thread % n. */
@@ -364,6 +395,19 @@ static const char *begin_of(cuda_emit *e, const role_spread *s, const cuda_rows 
 }
 const char *cuda_rows_once(cuda_emit *e, const role_spread *s, const cuda_rows *rows) {
     return s->columns == step_of(s, rows) ? begin_of(e, s, rows) : NULL;
+}
+
+void cuda_open_steps(const cuda_nest *x, const char *k, const char *begin, int64_t length, int64_t step) {
+    enum { MOST_STEPS = 4 };
+    cuda_emit *e = x->e;
+    if (length % step || length / step > MOST_STEPS || !x->first[LEVEL_VECTOR]) {
+        CUDA_OPEN(e, "for (int %s = %s; %s < %" PRId64 "; %s += %" PRId64 ") {", k, begin, k, length, k, step);
+        return;
+    }
+    const char *i = cuda_name(e, "step");
+    cuda_print(e, "#pragma unroll");
+    CUDA_OPEN(e, "for (int %s = 0; %s < %" PRId64 "; %s++) {", i, i, length / step, i);
+    cuda_print(e, "const int %s = %s + %s * %" PRId64 ";", k, begin, i, step);
 }
 
 void cuda_rows_open(cuda_nest *x, const role_spread *s, const cuda_rows *rows, const char *condition) {
@@ -404,8 +448,8 @@ void cuda_rows_open(cuda_nest *x, const role_spread *s, const cuda_rows *rows, c
         else if (s->columns < step)
             cuda_print(e, "if (const int %s = %s; %s < %" PRId64 ") {", k, begin, k, s->columns);
         else
-            cuda_print(e, "for (int %s = %s; %s < %" PRId64 "; %s += %" PRId64 ") {", k, begin, k, s->columns, k, step);
-        e->indent++;
+            cuda_open_steps(x, k, begin, s->columns, step);
+        if (s->columns <= step) e->indent++;
     }
     cuda_nest_lines(x, LEVEL_VECTOR);
 }

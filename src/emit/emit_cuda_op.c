@@ -389,9 +389,7 @@ static void print_reduce(cuda_emit *e, const role_statement *s) {
     else
         cuda_print(e, "%s %s = %s;", type, sum, cuda_neutral(s->value->type, s->op));
     const char *start = vector > 1 ? arena_printf(m, "%s * %d", begin[s->reduce], vector) : begin[s->reduce];
-    cuda_print(e, "for (int %s = %s; %s < %" PRId64 "; %s += %d) {", k, start, k, length, k,
-               threads[s->reduce] * vector);
-    e->indent++;
+    cuda_open_steps(&x, k, start, length, threads[s->reduce] * vector);
     cuda_nest_lines(&x, LEVEL_VECTOR);
     if (vector > 1) {
         cuda_print(e, "#pragma unroll");
@@ -446,16 +444,16 @@ static void print_for(cuda_emit *e, const role_statement *s) {
     const char *stop = emit_is_name(end) ? end : cuda_name(e, "end");
     if (stop != end) cuda_print(e, "const int64_t %s = %s;", stop, end);
     cuda_print(e, "for (int64_t %s = %s; %s < %s; %s++) {", name, begin, name, stop, name);
-    e->indent++;
+    e->indent++, e->depth++;
     print_block(e, s->body);
-    e->indent--;
+    e->indent--, e->depth--;
     cuda_print(e, "}");
 }
 
 static void print_if(cuda_emit *e, const role_statement *s) {
     print_line(e, s->line);
     cuda_print(e, "if (%s) {", emit_bare(e->memory, cuda_scalar(e, s->value)));
-    e->indent++;
+    e->indent++, e->depth++;
     print_block(e, s->body);
     e->indent--;
     if (s->otherwise) {
@@ -464,6 +462,7 @@ static void print_if(cuda_emit *e, const role_statement *s) {
         print_block(e, s->otherwise);
         e->indent--;
     }
+    e->depth--;
     cuda_print(e, "}");
 }
 
@@ -581,7 +580,7 @@ typedef struct one_function {
     const role_op *r;
     const emit_cuda_op *op;
     const char *name;
-    text *out, *head, *body;
+    text *out, *head, *early, *body;
     level2_role_kind role;
 } one_function;
 
@@ -596,6 +595,7 @@ static void print_function(void *context) {
                    .cold = f->op->cold,
                    .out = f->body,
                    .head = f->head,
+                   .early = f->early,
                    .indent = 1};
     e.names = ARENA_ARRAY(m, (size_t)op->variable_count + 1, const char *);
     e.loops = ARENA_ARRAY(m, (size_t)op->loop_count + 1, const char *);
@@ -615,6 +615,7 @@ static void print_function(void *context) {
     if (op->level2) cuda_level2_end(&e, f->role);
     text_printf(f->out, "static __device__ __forceinline__ void %s(mt_context *mt) {\n", f->name);
     if (f->head->length) text_append(f->out, f->head->data, f->head->length);
+    if (f->early->length) text_append(f->out, f->early->data, f->early->length);
     if (f->body->length) text_append(f->out, f->body->data, f->body->length);
     text_string(f->out, "}\n");
 }
@@ -632,13 +633,15 @@ void cuda_op_functions(cuda_unit_text *unit, const role_op *r, const emit_cuda_o
     static const char *const names[] = {"load", "run", "store"};
     for (int role = 0; role < LEVEL2_ROLES && !unit->status; role++) {
         if ((role == LEVEL2_LOADER && !r->loader) || (role == LEVEL2_STORER && !r->storer)) continue;
-        text head = {0}, body = {0};
+        text head = {0}, early = {0}, body = {0};
         char full[400];
         snprintf(full, sizeof full, "%.300s_%s", name, names[role]);
-        one_function f = {unit, r, op, full, out, &head, &body, (level2_role_kind)role};
-        if (!arena_protect(unit->memory, print_function, &f) || head.failed || body.failed || out->failed)
+        one_function f = {unit, r, op, full, out, &head, &early, &body, (level2_role_kind)role};
+        if (!arena_protect(unit->memory, print_function, &f) || head.failed || early.failed || body.failed ||
+            out->failed)
             unit->status = error_set(unit->error, MT_E_MEMORY, r->op.name, "Out of memory while writing CUDA C.");
         text_free(&head);
+        text_free(&early);
         text_free(&body);
     }
 }
