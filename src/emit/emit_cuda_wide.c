@@ -18,6 +18,30 @@ static void print_page(cuda_emit *e, bool atoms, const char *from, const char *s
                row, rows / 64);
 }
 
+/* The numbers of the first step and of the one behind the last; declared, where they are not constant. */
+typedef struct wide_span {
+    const char *begin, *end;
+    bool fixed;
+} wide_span;
+
+static wide_span print_span(cuda_emit *e, const role_wide *w) {
+    int64_t low, high;
+    arena *m = e->memory;
+    if (!w->column) return (wide_span){"0", arena_printf(m, "%" PRId64, w->steps), true};
+    const wide_span s = {cuda_name(e, "begin"), cuda_name(e, "end"), false};
+    const bool cut = !role_range(e->r, w->column, &low, &high) || high / ROLE_WIDE_K + w->steps > w->last_step;
+    cuda_print(e, "const int %s = (int)(%s) / %d;", s.begin, emit_bare(m, cuda_scalar(e, w->column)), ROLE_WIDE_K);
+    const char *end = arena_printf(m, "%s + %" PRId64, s.begin, w->steps);
+    if (cut) end = arena_printf(m, "(int)mt_min(%s, %" PRId64 ")", end, w->last_step);
+    cuda_print(e, "const int %s = %s;", s.end, end);
+    return s;
+}
+
+static void open_steps(cuda_emit *e, const char *step, const wide_span *s) {
+    cuda_print(e, "#pragma unroll 1");
+    CUDA_OPEN(e, "for (int %s = %s; %s < %s; %s++) {", step, s->begin, step, s->end, step);
+}
+
 static void note_maps(const cuda_emit *e, const role_statement *s, bool *used) {
     const tile_param *params = e->r->op.params;
     for (; s; s = s->next) {
@@ -111,11 +135,23 @@ static void print_decode(cuda_emit *e, const role_statement *s, const char *tile
     cuda_close(e);
 }
 
+/* The number of the chunk that a span begins with, and of the one behind its last. */
+static const char *first_chunk(cuda_emit *e, const role_wide *w, const wide_span *s) {
+    const int64_t steps = chunk_steps(&w->decoded);
+    return s->fixed || steps == 1 ? s->begin : arena_printf(e->memory, "%s / %" PRId64, s->begin, steps);
+}
+static const char *end_chunk(cuda_emit *e, const role_wide *w, const wide_span *s) {
+    const int64_t steps = chunk_steps(&w->decoded);
+    if (s->fixed) return arena_printf(e->memory, "%" PRId64, ceil_div(w->steps, steps));
+    return steps == 1 ? s->end : arena_printf(e->memory, "(%s + %" PRId64 ") / %" PRId64, s->end, steps - 1, steps);
+}
+
 /* In a step: the part of the next chunk that is its turn. Opens a block. */
-static const char *open_turn(cuda_emit *e, const role_wide *w, const char *step, const char **chunk) {
+static const char *open_turn(cuda_emit *e, const role_wide *w, const wide_span *span, const char *step,
+                             const char **chunk) {
     arena *m = e->memory;
     const role_decoded *d = &w->decoded;
-    const int64_t steps = chunk_steps(d), turns = chunk_turns(d), chunks = ceil_div(w->steps, steps);
+    const int64_t steps = chunk_steps(d), turns = chunk_turns(d);
     const char *turn = NULL, *more = "";
     *chunk = cuda_name(e, "chunk");
     if (steps == 1)
@@ -126,11 +162,12 @@ static const char *open_turn(cuda_emit *e, const role_wide *w, const char *step,
                    *chunk, step, steps, steps, turn, step, steps, steps);
         if (turns < steps) more = arena_printf(m, " && %s < %" PRId64, turn, turns);
     }
-    CUDA_OPEN(e, "if (%s < %" PRId64 "%s) {", *chunk, chunks, more);
+    CUDA_OPEN(e, "if (%s < %s%s) {", *chunk, end_chunk(e, w, span), more);
     return turn ? arena_printf(m, "%s * %" PRId64, turn, d->step_rows) : "0";
 }
 
 static void decoded_pages(cuda_emit *e, const role_statement *s) {
+    arena *m = e->memory;
     const role_wide *w = &s->wide;
     const role_decoded *d = &w->decoded;
     const tile_param *params = e->r->op.params;
@@ -147,14 +184,15 @@ static void decoded_pages(cuda_emit *e, const role_statement *s) {
     }
     const int64_t steps = chunk_steps(d);
     const bool first_of_all = begins_with_weights(e, s);
+    const wide_span span = print_span(e, w);
     if (first_of_all) cuda_print(e, "if (mt->holds && !mt_hold(mt)) return;");
     cuda_print(e, "#pragma unroll 1");
-    CUDA_OPEN(e, "for (int %s = -%" PRId64 "; %s < %" PRId64 "; %s++) { // up to 0: the first chunk", step, steps, step,
-              w->steps, step);
-    if (first_of_all) cuda_print(e, "if (%s == 0 && !mt_operands_ready(mt)) return;", step);
-    cuda_print(e, "if (%s >= 0)", step);
+    CUDA_OPEN(e, "for (int %s = %s-%" PRId64 "; %s < %s; %s++) { // up to %s: the first chunk", step,
+              span.fixed ? "" : arena_printf(m, "%s ", span.begin), steps, step, span.end, step, span.begin);
+    if (first_of_all) cuda_print(e, "if (%s == %s && !mt_operands_ready(mt)) return;", step, span.begin);
+    cuda_print(e, "if (%s >= %s)", step, span.begin);
     print_page(e, false, left, step, row, w->rows);
-    const char *at = open_turn(e, w, step, &chunk);
+    const char *at = open_turn(e, w, &span, step, &chunk);
     print_block_pages(e, w, weight, chunk, at, d->step_rows);
     cuda_close(e);
     cuda_close(e);
@@ -172,14 +210,14 @@ static void decoded_products(cuda_emit *e, const role_statement *s) {
                *deep = cuda_name(e, "deep"), *tile = cuda_name(e, "tile"), *buffer = cuda_name(e, "buffer"),
                *next = cuda_name(e, "next"), *right = cuda_name(e, "right"), *chunk;
     cuda_print(e, "char *const %s = (char *)%s;", tile, e->names[d->tile]);
-    print_decode(e, s, tile, "0", "0", d->rows);
+    const wide_span span = print_span(e, w);
+    print_decode(e, s, tile, first_chunk(e, w, &span), "0", d->rows);
     cuda_print(e, "mt_fence_shared();");
     cuda_print(e, "mt_sync();");
     cuda_print(e, "const bool %s = mt->launch->pages >= %" PRId64 "; // room for two steps", deep, 2 * all);
     cuda_print(e, "uint32_t %s = MT_NONE; // the left operand's page whose products may be under way", before);
     cuda_print(e, "int %s = 0; // where the chunk lies that is multiplied", buffer);
-    cuda_print(e, "#pragma unroll 1");
-    CUDA_OPEN(e, "for (int %s = 0; %s < %" PRId64 "; %s++) {", step, step, w->steps, step);
+    open_steps(e, step, &span);
     cuda_print(e, "const uint32_t %s = mt->page;", page);
     cuda_print(e, "const uint64_t %s = mt_wide_take(mt, %s);", left, w->rows == 128 ? "MT_PIECE" : "0");
     cuda_print(e, "const char *const %s = %s + %s%s%s;", right, tile, buffer,
@@ -194,7 +232,7 @@ static void decoded_products(cuda_emit *e, const role_statement *s) {
     cuda_print(e, "mt_wgmma_commit();");
     cuda_print(e, "const int %s = %s < %" PRId64 " ? %s + %" PRId64 " : 0;", next, buffer, (d->buffers - 1) * bytes,
                buffer, bytes);
-    const char *at = open_turn(e, w, step, &chunk);
+    const char *at = open_turn(e, w, &span, step, &chunk);
     print_decode(e, s, arena_printf(m, "%s + %s", tile, next), chunk, at, d->step_rows);
     cuda_close(e);
     const char *last = steps > 1 ? arena_printf(m, "%s %% %" PRId64 " == %" PRId64, step, steps, steps - 1) : NULL;
@@ -227,8 +265,8 @@ void cuda_wide_pages(cuda_emit *e, const role_statement *s) {
         cuda_print(e, "const cuda_map *const %s = mt_map(mt, %d);", weight[i], params[w->product[i].param].ordinal);
         cuda_print(e, "const int %s = %s;", first[i], row_of(e, w->product[i].row, 0));
     }
-    cuda_print(e, "#pragma unroll 1");
-    CUDA_OPEN(e, "for (int %s = 0; %s < %" PRId64 "; %s++) {", step, step, w->steps, step);
+    const wide_span span = print_span(e, w);
+    open_steps(e, step, &span);
     print_page(e, false, left, step, row, w->rows);
     for (int i = 0; i < w->count; i++)
         for (int64_t p = 0; p < pages_of(w); p++)
@@ -247,8 +285,8 @@ static void dense_products(cuda_emit *e, const role_statement *s) {
                *deep = cuda_name(e, "deep");
     cuda_print(e, "const bool %s = mt->launch->pages >= %" PRId64 "; // room for two steps", deep, 2 * all);
     cuda_print(e, "uint32_t %s = mt->page;", before);
-    cuda_print(e, "#pragma unroll 1");
-    CUDA_OPEN(e, "for (int %s = 0; %s < %" PRId64 "; %s++) {", step, step, w->steps, step);
+    const wide_span span = print_span(e, w);
+    open_steps(e, step, &span);
     cuda_print(e, "const uint32_t %s = mt->page;", page);
     cuda_print(e, "const uint64_t %s = mt_wide_take(mt, %s);", left, w->rows == 128 ? "MT_PIECE" : "0");
     const char *right[ROLE_WIDE_MOST];
@@ -266,7 +304,7 @@ static void dense_products(cuda_emit *e, const role_statement *s) {
     cuda_print(e, "mt_wgmma_commit();");
     CUDA_OPEN(e, "if (%s) {", deep);
     cuda_print(e, "mt_wgmma_wait<1>();");
-    cuda_print(e, "if (%s) mt_wide_release(mt, %s, %" PRId64 ");", step, before, all);
+    cuda_print(e, "if (%s > %s) mt_wide_release(mt, %s, %" PRId64 ");", step, span.begin, before, all);
     e->indent--;
     CUDA_OPEN(e, "} else {");
     cuda_print(e, "mt_wgmma_wait<0>();");

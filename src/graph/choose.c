@@ -138,7 +138,7 @@ typedef struct chooser {
     struct answer {
         graph_constant constants[TILE_CONSTANTS];
         int count;
-        bool wide;
+        graph_forecast forecast;
     } * answers;
     size_t answer_count, answer_capacity;
 } chooser;
@@ -173,8 +173,7 @@ static bool waits_for(const mt_graph *g, const graph_node *b, const graph_node *
     return false;
 }
 
-/* The processors that node n has to itself: see above. */
-static int processors_of(const mt_graph *g, size_t n, const graph_target *target) {
+int graph_processors_of(const mt_graph *g, size_t n, const graph_target *target) {
     enum { FEW = 16, MOST_BESIDE = 8 };
     const graph_node *nodes = g->nodes;
     const int input = first_input(g, &nodes[n]);
@@ -224,6 +223,30 @@ static void node_key(const mt_graph *g, const graph_node *n, text *key) {
     }
 }
 
+/* With these constants. False: they do not fit the node's shapes. */
+static bool foresee(chooser *c, const graph_node *n, const tile_constant *constants, int count, int processors,
+                    graph_forecast *out) {
+    mt_graph *g = c->g;
+    const graph_costs *costs_of = c->target->costs;
+    const tile_op *op;
+    tile_instance instance;
+    mt_error ignored;
+    int64_t grid[TILE_AXES], decoded;
+    if (graph_bind_node(g, n, constants, (size_t)count, &op, &ignored) != MT_OK) return false;
+    graph_node_instance(g, n, op, &instance);
+    const int64_t instructions =
+        tile_instance_check(&instance, &ignored) == MT_OK ? tile_instance_grid(&instance, grid) : -1;
+    if (instructions < 0) return false;
+    out->wide = is_wide(g, n, op, c->target, &decoded);
+    out->seconds = estimate(&instance, instructions, c->target, processors, out->wide, decoded);
+    if (!out->wide && (statement_extent(op->body, 0) > costs_of->most_dot_rows ||
+                       statement_extent(op->body, 1) > costs_of->most_dot_columns))
+        out->seconds *= 1e6; /* slow */
+    const role_chip chip = role_chip_of(costs_of->major, costs_of->shared_bytes);
+    if (costs_of->shared_bytes && !role_fits(op, &chip)) out->seconds *= 1e9;
+    return true;
+}
+
 static mt_status choose_node(chooser *c, const graph_node *n, int processors, struct answer *best) {
     mt_graph *g = c->g;
     tile_constant fixed[TILE_CONSTANTS * 8], known[TILE_CONSTANTS], free_constants[TILE_CONSTANTS];
@@ -239,72 +262,57 @@ static mt_status choose_node(chooser *c, const graph_node *n, int processors, st
         choice_count[free_count] = found;
         free_constants[free_count++] = known[k];
     }
-    double least = -1;
-    int64_t decoded;
     best->count = 0;
-    best->wide = false;
+    best->forecast = (graph_forecast){.seconds = -1};
     if (!free_count) {
-        const tile_op *op;
-        mt_error ignored;
-        best->wide = graph_bind_node(g, n, NULL, 0, &op, &ignored) == MT_OK && is_wide(g, n, op, c->target, &decoded);
+        (void)foresee(c, n, NULL, 0, processors, &best->forecast);
         return status;
     }
     int at[TILE_CONSTANTS] = {0};
     for (int tried = 0; tried < MOST_COMBINATIONS && status == MT_OK; tried++) {
+        graph_forecast forecast;
         for (int f = 0; f < free_count; f++) free_constants[f].value = choices[f][at[f]], free_constants[f].type = NULL;
-        const tile_op *op;
-        mt_error ignored;
-        const graph_costs *costs_of = c->target->costs;
-        if (graph_bind_node(g, n, free_constants, (size_t)free_count, &op, &ignored) ==
-            MT_OK) { /* a choice may not fit a shape */
-            const bool wide = is_wide(g, n, op, c->target, &decoded),
-                       slow = !wide && (statement_extent(op->body, 0) > costs_of->most_dot_rows ||
-                                        statement_extent(op->body, 1) > costs_of->most_dot_columns);
-            tile_instance instance;
-            int64_t grid[TILE_AXES];
-            graph_node_instance(g, n, op, &instance);
-            const int64_t count =
-                tile_instance_check(&instance, &ignored) == MT_OK ? tile_instance_grid(&instance, grid) : -1;
-            double seconds = count < 0 ? -1 : estimate(&instance, count, c->target, processors, wide, decoded);
-            if (slow) seconds *= 1e6;
-            const role_chip chip = role_chip_of(costs_of->major, costs_of->shared_bytes);
-            if (costs_of->shared_bytes && !role_fits(op, &chip)) seconds *= 1e9;
-            if (count >= 0 && (least < 0 || seconds < least)) {
-                least = seconds;
-                best->count = free_count;
-                best->wide = wide;
-                for (int f = 0; f < free_count; f++)
-                    best->constants[f] =
-                        (graph_constant){.name = free_constants[f].name, .value = free_constants[f].value};
-            }
+        if (foresee(c, n, free_constants, free_count, processors, &forecast) &&
+            (best->forecast.seconds < 0 || forecast.seconds < best->forecast.seconds)) {
+            best->forecast = forecast;
+            best->count = free_count;
+            for (int f = 0; f < free_count; f++)
+                best->constants[f] = (graph_constant){.name = free_constants[f].name, .value = free_constants[f].value};
         }
         int f = free_count - 1;
         while (f >= 0 && ++at[f] == choice_count[f]) at[f--] = 0;
         if (f < 0) break;
     }
-    if (status == MT_OK && least < 0)
+    if (status == MT_OK && best->forecast.seconds < 0)
         status =
             error_set(c->error, MT_E_ARGUMENT, n->name, "none of the tile sizes of '%s' fits its operands", n->program);
     return status;
 }
 
-bool graph_is_wide(mt_graph *g, const graph_node *n, const graph_target *target) {
-    if (!target || !target->costs->wide_flops_per_second) return false;
+const graph_forecast *graph_foresee(mt_graph *g, const graph_node *n, const graph_target *target) {
     text key = {0};
     node_key(g, n, &key);
-    if (key.failed) return false;
+    if (key.failed) return NULL;
     const char *kept = arena_string(g->memory, key.data, key.length);
     const size_t length = key.length;
     text_free(&key);
-    int64_t known = map_get(&g->wide, kept, length);
+    int64_t known = map_get(&g->foreseen, kept, length);
     if (known < 0) {
         struct answer *a = ARENA_NEW(g->memory, struct answer);
         mt_error ignored;
         chooser c = {.g = g, .target = target, .error = &ignored};
-        known = choose_node(&c, n, target->processors, a) == MT_OK && a->wide;
-        map_put(g->memory, &g->wide, kept, length, known);
+        if (choose_node(&c, n, target->processors, a) != MT_OK) a->forecast = (graph_forecast){.seconds = -1};
+        known = (int64_t)g->forecast_count;
+        *ARENA_PUSH(g->memory, g->forecasts, g->forecast_count, g->forecast_capacity) = a->forecast;
+        map_put(g->memory, &g->foreseen, kept, length, known);
     }
-    return known;
+    return g->forecasts[known].seconds < 0 ? NULL : &g->forecasts[known];
+}
+
+bool graph_is_wide(mt_graph *g, const graph_node *n, const graph_target *target) {
+    if (!target || !target->costs->wide_flops_per_second) return false;
+    const graph_forecast *f = graph_foresee(g, n, target);
+    return f && f->wide;
 }
 
 static void run(void *context) {
@@ -313,7 +321,7 @@ static void run(void *context) {
     for (size_t i = 0; i < g->node_count; i++) {
         graph_node *n = &g->nodes[i];
         text key = {0};
-        const int processors = processors_of(g, i, c->target);
+        const int processors = graph_processors_of(g, i, c->target);
         node_key(g, n, &key);
         text_printf(&key, " on %d", processors);
         if (key.failed) {

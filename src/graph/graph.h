@@ -83,7 +83,9 @@ struct mt_graph {
     map bound;   /* ops by program and constants: index into ops */
     const tile_op **ops;
     size_t op_count, op_capacity;
-    map wide;         /* what graph_is_wide has found, by node_key */
+    map foreseen; /* what graph_foresee has found: by node_key, an index into */
+    struct graph_forecast *forecasts;
+    size_t forecast_count, forecast_capacity;
     size_t fuse_work; /* what graph_fuse looked at, one by one: tests hold it linear in the nodes */
 };
 
@@ -122,9 +124,16 @@ void graph_view_box(const mt_graph *g, const graph_view *v, const tile_interval 
 /* True when the view covers its tensor in row-major order, from offset 0. */
 bool graph_view_is_whole(const mt_graph *g, const graph_view *v);
 
-/* choose.c: whether the node's products would be wide on the target, with the tile sizes that would be chosen.
- * Allocates from the graph's arena. */
+/* choose.c: what would become of the node on the target, if it had all processors, with the tile sizes that would be
+ * chosen. Allocates from the graph's arena; the answer is good until the next one. NULL: no tile sizes fit. */
+typedef struct graph_forecast {
+    double seconds;
+    bool wide; /* its products */
+} graph_forecast;
+const graph_forecast *graph_foresee(mt_graph *g, const graph_node *n, const graph_target *target);
 bool graph_is_wide(mt_graph *g, const graph_node *n, const graph_target *target);
+/* The processors that the n-th node has while its neighbours that read the same run beside it. */
+int graph_processors_of(const mt_graph *g, size_t n, const graph_target *target);
 
 /* fuse.c: requires a checked graph; ensures an equivalent one with fewer nodes. Wide products stay wide; target NULL:
  * there are none. Rewrites by the `equals` rules of the
@@ -138,8 +147,8 @@ mt_status graph_narrow(mt_graph *g, const graph_target *target, mt_error *error)
 /* Whether some product of the graph, which stays as it is, would be wide on the target. */
 bool graph_gets_wide(const mt_graph *g, const graph_target *target);
 
-/* split.c: requires a checked graph; ensures an equivalent one. Nodes with too few instructions for the target become
- * what their program `splits` into; fuse again behind it. */
+/* split.c: requires a checked graph; ensures an equivalent one. Nodes with too few instructions for the target, and
+ * wide ones with too few tiles, become what their program `splits` into; fuse again behind it. */
 mt_status graph_split(mt_graph *g, const graph_target *target, mt_error *error);
 
 /* choose.c: requires every node's program and operands; ensures that every integer constant is set: those that the

@@ -1,19 +1,23 @@
-/* Splitting: a node with fewer instructions than the target has processors becomes the composition that its program
- * names in `splits { ... }`, whose first step has more of them.
+/* Splitting: a node that leaves processors idle becomes the composition that its program names in `splits { ... }`,
+ * whose first step has more instructions.
  *
  * The free constants of the composition (its `tune` choices, such as the positions of a part) have to be the same in
- * all its steps, since they decide the shapes between them: the choice taken is the first, in the order of the clause,
- * whose largest step needs no more than one instruction of each processor; where none does, the last.
+ * all its steps, since they decide the shapes between them. Two kinds of nodes are split:
+ *   - FEW: whatever its tiles, the node's instructions keep less than half of the processors busy (attention over a
+ * long cache, while decoding). The choice taken is the first, in the order of the clause, whose largest step needs no
+ *     more than one instruction of each processor; where none does, the last. Programs whose splits take one row at a
+ *     time do not pay with many rows: a composition is not taken when it has more than MOST_WAVES instructions for each
+ *     processor;
+ *   - WIDE: the node's products are wide (tile/role.h), whose tiles are few where they are large, and slow where they
+ * are small: they read more. In parts of the reduction large tiles are many. What that costs is the parts, written and
+ *     read again, and one more hand-off; both are in the estimate that choose.c has of any node. The choice taken is
+ *     the one whose steps together take the least time, and only when they take less than the node. A node whose
+ *     neighbours run beside it (the projections of one input) is left alone: the steps behind the first would stand
+ *     between them.
  *
- * It pays only where the fused node leaves processors idle, so a node is left alone when its instructions keep half of
- * them busy. Programs whose splits take one row at a time do not pay with many rows: a composition is not taken when it
- * has more than MOST_WAVES instructions for each processor.
- *
- * Requires: a checked graph, after fusion. Ensures: an equivalent graph, nodes in a valid order; what the new steps can
- * be fused with is fused by another run of graph_fuse. */
+ * Requires: a checked graph, after fusion. Ensures: an equivalent graph, nodes in a valid order, sums in an order that
+ * the program states; what the new steps can be fused with is fused by another run of graph_fuse. */
 #include "graph/graph_internal.h"
-
-#include <stdlib.h>
 
 enum { MOST_WAVES = 4 };
 
@@ -21,6 +25,7 @@ typedef struct splitter {
     mt_graph *g;
     const graph_target *target;
     mt_error *error;
+    mt_status status;
     graph_node node; /* the one that is split */
     tile_step step[TILE_STEPS];
     int step_count;
@@ -142,56 +147,114 @@ static int64_t most_instructions(mt_graph *g, const graph_node *n) {
     return most;
 }
 
-/* Splits the node if it pays; false: keep it. */
-static mt_status try_split(splitter *s, bool *taken) {
-    mt_graph *g = s->g;
-    *taken = false;
-    s->step_count = tile_splits(s->node.file, s->node.program, s->step);
-    if (!s->step_count || 2 * most_instructions(g, &s->node) > s->target->processors) return MT_OK;
+/* The free constant of the composition, and its choices; their number is 1 where there is none. */
+static int find_choices(const splitter *s, tile_constant *constant, int64_t choices[16]) {
     const char *program = s->step[0].program;
-    tile_constant known[TILE_CONSTANTS], choice = {0};
-    int64_t choices[16];
-    int choice_count = 0;
+    tile_constant known[TILE_CONSTANTS];
     const int count = tile_constants(s->node.file, program, known);
-    for (int k = 0; k < count && !choice_count; k++) {
-        choice_count = tile_tune(s->node.file, program, known[k].name, choices, COUNT_OF(choices));
-        choice = known[k];
+    *constant = (tile_constant){0};
+    for (int k = 0; k < count; k++) {
+        const int found = tile_tune(s->node.file, program, known[k].name, choices, 16);
+        if (found <= 0) continue;
+        *constant = known[k];
+        return found;
     }
+    return 1;
+}
+
+/* FEW, which has `most` instructions at most. */
+static mt_status split_few(splitter *s, int64_t most, bool *taken) {
+    mt_graph *g = s->g;
+    tile_constant choice;
+    int64_t choices[16] = {0};
+    const int choice_count = find_choices(s, &choice, choices);
     const size_t before = g->node_count;
-    for (int c = 0; c < (choice_count ? choice_count : 1); c++) {
-        if (choice_count) choice.value = choices[c];
+    for (int c = 0; c < choice_count; c++) {
+        choice.value = choices[c];
         g->node_count = before; /* the last try's nodes go; its temporaries are never written and get no slot */
-        const mt_status status = append_steps(s, choice_count ? &choice : NULL);
+        const mt_status status = append_steps(s, choice.name ? &choice : NULL);
         if (status != MT_OK) return status;
-        int64_t most = 0;
-        for (size_t n = before; n < g->node_count; n++) most = max_i64(most, instructions(g, &g->nodes[n], NULL, 0));
-        *taken = most <= (int64_t)MOST_WAVES * s->target->processors;
-        if (most <= s->target->processors) break;
+        int64_t largest = 0;
+        for (size_t n = before; n < g->node_count; n++)
+            largest = max_i64(largest, instructions(g, &g->nodes[n], NULL, 0));
+        *taken = largest <= (int64_t)MOST_WAVES * s->target->processors &&
+                 instructions(g, &g->nodes[before], NULL, 0) > most;
+        if (largest <= s->target->processors) break;
     }
     if (!*taken) g->node_count = before;
     return MT_OK;
 }
 
-static void push(void *context) {
-    const splitter *s = context;
-    *ARENA_PUSH(s->g->memory, s->g->nodes, s->g->node_count, s->g->node_capacity) = s->node;
+/* The seconds of the steps from node `first` on; -1: the first of them, the products, are not wide. */
+static double seconds_of(mt_graph *g, size_t first, const graph_target *target) {
+    double seconds = 0;
+    if (!graph_is_wide(g, &g->nodes[first], target)) return -1;
+    for (size_t n = first; n < g->node_count; n++) {
+        const graph_forecast *f = graph_foresee(g, &g->nodes[n], target);
+        if (!f) return -1;
+        seconds += f->seconds;
+    }
+    return seconds;
+}
+
+static mt_status split_wide(splitter *s, bool *taken) {
+    mt_graph *g = s->g;
+    mt_error *const error = s->error, ignored;
+    tile_constant choice;
+    int64_t choices[16] = {0};
+    const int choice_count = find_choices(s, &choice, choices);
+    const size_t before = g->node_count;
+    double least = graph_foresee(g, &s->node, s->target)->seconds;
+    int best = -1;
+    for (int c = 0; c < choice_count; c++) {
+        choice.value = choices[c];
+        s->error = &ignored; /* a choice may not fit a shape */
+        const mt_status status = append_steps(s, choice.name ? &choice : NULL);
+        s->error = error;
+        const double seconds = status == MT_OK ? seconds_of(g, before, s->target) : -1;
+        if (seconds >= 0 && seconds < least) {
+            least = seconds;
+            best = c;
+        }
+        g->node_count = before;
+    }
+    *taken = best >= 0;
+    choice.value = choices[max_i64(best, 0)];
+    return *taken ? append_steps(s, choice.name ? &choice : NULL) : MT_OK;
+}
+
+/* Splits the node if it pays; false: keep it. */
+static mt_status try_split(splitter *s, bool alone, bool *taken) {
+    *taken = false;
+    s->step_count = tile_splits(s->node.file, s->node.program, s->step);
+    if (!s->step_count) return MT_OK;
+    const int64_t most = most_instructions(s->g, &s->node);
+    if (2 * most <= s->target->processors) return split_few(s, most, taken);
+    return alone && graph_is_wide(s->g, &s->node, s->target) ? split_wide(s, taken) : MT_OK;
+}
+
+static void run(void *context) {
+    splitter *s = context;
+    mt_graph *g = s->g;
+    bool *alone = ARENA_ARRAY(g->memory, g->node_count, bool);
+    graph_node *old = ARENA_ARRAY(g->memory, g->node_count, graph_node);
+    const size_t count = g->node_count;
+    for (size_t n = 0; n < count; n++) {
+        old[n] = g->nodes[n];
+        alone[n] = graph_processors_of(g, n, s->target) == s->target->processors;
+    }
+    g->node_count = 0;
+    for (size_t n = 0; n < count && s->status == MT_OK; n++) {
+        bool taken;
+        s->node = old[n];
+        s->status = try_split(s, alone[n], &taken);
+        if (s->status == MT_OK && !taken) *ARENA_PUSH(g->memory, g->nodes, g->node_count, g->node_capacity) = s->node;
+    }
 }
 
 mt_status graph_split(mt_graph *g, const graph_target *target, mt_error *error) {
-    const size_t count = g->node_count;
-    splitter s = {.g = g, .target = target, .error = error};
-    graph_node *old = malloc((count ? count : 1) * sizeof *old);
-    if (!old) return error_set(error, MT_E_MEMORY, NULL, "no memory to split the graph's nodes");
-    memcpy(old, g->nodes, count * sizeof *old);
-    g->node_count = 0;
-    mt_status status = MT_OK;
-    for (size_t n = 0; n < count && status == MT_OK; n++) {
-        bool taken;
-        s.node = old[n];
-        status = try_split(&s, &taken);
-        if (status == MT_OK && !taken && !arena_protect(g->memory, push, &s))
-            status = error_set(error, MT_E_MEMORY, NULL, "no memory to split the graph's nodes");
-    }
-    free(old);
-    return status;
+    splitter s = {.g = g, .target = target, .error = error, .status = MT_OK};
+    if (!arena_protect(g->memory, run, &s))
+        return error_set(error, MT_E_MEMORY, NULL, "no memory to split the graph's nodes");
+    return s.status;
 }

@@ -199,8 +199,9 @@ typedef struct role_pages {
     const tile_node *rows; /* of the weight: CONST or EXTENT */
 } role_pages;
 
-/* Products of one left operand, in steps of ROLE_WIDE_K columns. A step's pages: the left operand's rows, then, product
- * by product, each weight's rows, ROLE_WIDE_PAGE a page. */
+/* Products of one left operand, in steps of ROLE_WIDE_K columns: of all columns, or of a part of them from `column` on,
+ * which is shorter where the tensors end. A step's pages: the left operand's rows, then, product by product, each
+ * weight's rows, ROLE_WIDE_PAGE a page. */
 enum { ROLE_WIDE_K = 64, ROLE_WIDE_PAGE = 128, ROLE_WIDE_PRODUCTS = 2, ROLE_WIDE_MOST = 3, ROLE_WIDE_SUMS = 128 };
 
 /* Weights of a block format are decoded a chunk at a time: as many columns as whole blocks and whole steps have. While
@@ -229,8 +230,11 @@ int64_t role_decoded_row(const tile_format *f);
 typedef struct role_wide {
     int64_t rows, columns; /* of the tile */
     int64_t steps;
-    int left;             /* the parameter */
-    const tile_node *row; /* its first row */
+    const tile_node *column; /* the first column: a multiple of a step's and of a chunk's, less than the tensors'
+                                extent, not negative. NULL: 0 */
+    int64_t last_step;       /* the tensors end there */
+    int left;                /* the parameter */
+    const tile_node *row;    /* its first row */
     int count;
     struct role_wide_product {
         int to;               /* a FRAGMENT */

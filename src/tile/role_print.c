@@ -27,13 +27,15 @@ static void print_pages(text *out, const role_op *r, const role_pages *p) {
 }
 
 static void print_wide(text *out, const role_op *r, const role_wide *w) {
-    text_printf(out, "%s[", r->op.params[w->left].name);
-    tile_print_node(out, &r->op, w->row);
-    text_printf(out, " : +%" PRId64 ", :]", w->rows);
-    for (int i = 0; i < w->count; i++) {
-        text_printf(out, ", %s[", r->op.params[w->product[i].param].name);
-        tile_print_node(out, &r->op, w->product[i].row);
-        text_printf(out, " : +%" PRId64 ", :]", w->columns);
+    for (int i = -1; i < w->count; i++) { /* the left operand, then the weights */
+        text_printf(out, "%s%s[", i < 0 ? "" : ", ", r->op.params[i < 0 ? w->left : w->product[i].param].name);
+        tile_print_node(out, &r->op, i < 0 ? w->row : w->product[i].row);
+        text_printf(out, " : +%" PRId64 ", ", i < 0 ? w->rows : w->columns);
+        if (w->column) tile_print_node(out, &r->op, w->column);
+        if (w->column)
+            text_printf(out, " : +%" PRId64 "]", w->steps * ROLE_WIDE_K);
+        else
+            text_printf(out, ":]");
     }
     text_printf(out, ", %" PRId64 " steps of %d columns", w->steps, ROLE_WIDE_K);
     const role_decoded *d = &w->decoded;

@@ -1,6 +1,7 @@
 /* Wide products: loops that become one WIDE, and what may be done with its sums.
  *
- * A loop is taken when it is nothing but sums of products (over constant turns, from column 0 on) and
+ * A loop is taken when it is nothing but sums of products (over constant turns: of all columns, or of a part of them
+ * that begins with a step, and with a chunk of decoded columns) and
  *   - each product is left · rightᵀ with a tile of 64 or 128 rows and 64, 128 or 256 columns, all of one shape;
  *   - the left operand is one slice of one tensor that the program only reads, that is MAPPED and lies in the products'
  *     type, so that rounding it to that type (P(f32(x[...]))) changes nothing;
@@ -19,6 +20,7 @@ typedef struct wide_product {
     role_statement *dot, *sum;
     const tile_access *left, *right;
     const tile_format *format; /* of a weight in BANDS; NULL: it lies in ATOMS */
+    const tile_node *column;   /* the first one; NULL: 0 */
 } wide_product;
 
 /* The slice that a tile of a 16-bit type is, when all that is done to it is rounding to the type it has. */
@@ -77,27 +79,34 @@ static tile_node *put_begin(role_lowering *l, const tile_node *n, void *context)
     return (void)l, n->kind == TILE_LOOP && n->index == loop->index ? (tile_node *)loop->begin : NULL;
 }
 
-/* The slice takes all of the tensor's columns, piece by piece, from the same row on, which a loader can know. */
-static bool walks_columns(role_lowering *l, const role_statement *loop, const tile_access *a) {
-    int64_t low, high;
-    const tile_item *rows = &a->item[0], *columns = &a->item[1];
-    const tile_node *extent = l->r->op.params[a->param].extent[1];
-    for (int d = 0; d < 2; d++)
-        if (a->rank != 2 || a->item[d].kind != TILE_ITEM_RANGE || a->item[d].limit) return false;
-    const tile_node *first = role_rewrite(l, columns->start, put_begin, (void *)loop);
-    return extent->kind == TILE_CONST && role_step_of(l->r, columns->start, loop->index) == columns->size &&
-           role_range(l->r, first, &low, &high) && low == 0 && high == 0 &&
-           (loop->end->value.i - loop->begin->value.i) * columns->size >= extent->value.i &&
-           !role_has_loop(l->r, rows->start, loop->index) && role_is_early(l->r, rows->start) &&
-           role_range(l->r, rows->start, &low, &high) && low >= 0;
-}
-
 static bool same_start(const tile_node *a, const tile_node *b) {
     if (a == b) return true;
     if (!a || !b || a->kind != b->kind || a->op != b->op || a->index != b->index || a->type != b->type) return false;
     if (a->kind == TILE_CONST) return a->value.i == b->value.i;
     if (a->kind == TILE_ELEMENTWISE) return same_start(a->a, b->a) && same_start(a->b, b->b);
     return a->kind == TILE_GRID || a->kind == TILE_LOOP || a->kind == TILE_VAR;
+}
+
+/* The slice walks the tensor's columns piece by piece, in rows that a loader can know: all columns, or whole steps from
+ * *column on, which is a multiple of `grain` and surely one of the columns. */
+static bool walks_columns(role_lowering *l, const role_statement *loop, const tile_access *a, int64_t grain,
+                          const tile_node **column) {
+    int64_t low, high;
+    const role_op *r = l->r;
+    const tile_item *rows = &a->item[0], *columns = &a->item[1];
+    const tile_node *extent = r->op.params[a->param].extent[1];
+    for (int d = 0; d < 2; d++)
+        if (a->rank != 2 || a->item[d].kind != TILE_ITEM_RANGE || a->item[d].limit) return false;
+    if (extent->kind != TILE_CONST || role_step_of(r, columns->start, loop->index) != columns->size ||
+        role_has_loop(r, rows->start, loop->index) || !role_is_early(r, rows->start) ||
+        !role_range(r, rows->start, &low, &high) || low < 0)
+        return false;
+    const int64_t walked = (loop->end->value.i - loop->begin->value.i) * columns->size;
+    const tile_node *first = role_rewrite(l, columns->start, put_begin, (void *)loop);
+    if (!role_range(r, first, &low, &high) || low < 0) return false;
+    *column = high == 0 && walked >= extent->value.i ? NULL : first;
+    return !*column || (high < extent->value.i && role_is_early(r, first) && role_divisor(r, first) % grain == 0 &&
+                        walked % ROLE_WIDE_K == 0);
 }
 
 /* False: the product cannot be wide. */
@@ -110,12 +119,17 @@ static bool find_product(role_lowering *l, const role_statement *loop, role_stat
         !tile_format_is_16_bit_float(type) || right->kind != TILE_TRANSPOSE || right->shape.rank != 2 ||
         right->type != type)
         return false;
-    *out = (wide_product){dot, dot->next, role_plain_slice(r, dot->left, type),
-                          weight_slice(r, right->a, type, &out->format), out->format};
+    *out = (wide_product){
+        dot,         dot->next, role_plain_slice(r, dot->left, type), weight_slice(r, right->a, type, &out->format),
+        out->format, NULL};
     if (!out->left || !out->right) return false;
     const tile_param *x = &r->op.params[out->left->param], *w = &r->op.params[out->right->param];
-    return x->kind == TILE_IN && r->mapped[x->ordinal] && walks_columns(l, loop, out->left) &&
-           walks_columns(l, loop, out->right) && x->extent[1]->value.i == w->extent[1]->value.i &&
+    const int64_t grain = out->format ? role_decoded_columns(out->format) : ROLE_WIDE_K;
+    const tile_node *column;
+    return x->kind == TILE_IN && r->mapped[x->ordinal] &&
+           walks_columns(l, loop, out->left, ROLE_WIDE_K, &out->column) &&
+           walks_columns(l, loop, out->right, grain ? grain : 1, &column) && same_start(out->column, column) &&
+           out->left->item[1].size == out->right->item[1].size && x->extent[1]->value.i == w->extent[1]->value.i &&
            x->extent[1]->value.i % 8 == 0 && role_divisor(r, out->right->item[0].start) % 8 == 0;
 }
 
@@ -134,7 +148,8 @@ static int find_products(role_lowering *l, const role_statement *loop, wide_prod
         const wide_product *p = &out[count++];
         if (p->left->param != out->left->param || !same_start(p->left->item[0].start, out->left->item[0].start) ||
             !role_same_shape(&p->dot->shape, &out->dot->shape) || p->dot->left->type != out->dot->left->type ||
-            p->format != out->format)
+            p->format != out->format || !same_start(p->column, out->column) ||
+            p->left->item[1].size != out->left->item[1].size)
             return 0;
         for (const role_statement *o = loop->body; o; o = o->next) /* nothing else is added, no operand reads a sum */
             if (o != p->sum &&
@@ -174,9 +189,13 @@ static role_statement **wide_loop(role_lowering *l, role_statement **at) {
     s->why = decoded.format ? "many rows, the left operand in memory in the products' type, a block format's weights"
                             : "many rows, operands in memory in the products' type";
     if (decoded.format) decoded.tile = new_tile(l, &decoded, s->product);
+    const int64_t last = ceil_div(l->r->op.params[p[0].left->param].extent[1]->value.i, ROLE_WIDE_K),
+                  walked = (loop->end->value.i - loop->begin->value.i) * p[0].left->item[1].size / ROLE_WIDE_K;
     s->wide = (role_wide){.rows = s->shape.extent[0],
                           .columns = s->shape.extent[1],
-                          .steps = ceil_div(l->r->op.params[p[0].left->param].extent[1]->value.i, ROLE_WIDE_K),
+                          .steps = p[0].column ? min_i64(walked, last) : last,
+                          .column = p[0].column,
+                          .last_step = last,
                           .left = p[0].left->param,
                           .row = p[0].left->item[0].start,
                           .count = count,
