@@ -36,6 +36,28 @@ static void add_cases(void) {
                       sizes[i].p, sizes[i].p, sizes[i].p),
                  keep("x %d %d; w %d %d; y %d %d", m, k, n, k, m, n), 1e-2);
     }
+    static const struct {
+        int m, n, k, parts, bm, bn;
+        const char *p;
+    } split[] = {{70, 130, 600, 2, 64, 128, "bf16"}, /* the last part: two steps, the second not whole */
+                 {129, 72, 1000, 4, 128, 64, "f16"},
+                 {5, 257, 776, 2, 64, 256, "bf16"},
+                 {130, 260, 520, 16, 128, 256, "f16"}, /* more parts than pieces of columns */
+                 {64, 64, 200, 2, 64, 64, "bf16"}};    /* one part */
+    for (size_t i = 0; i < COUNT_OF(split); i++) {
+        const int m = split[i].m, n = split[i].n, k = split[i].k, pieces = (k + 255) / 256,
+                  columns = (pieces + split[i].parts - 1) / split[i].parts * 256;
+        add_case(keep("wide linear in parts %dx%dx%d by %dx%d", m, n, k, split[i].bm, split[i].bn), "linear_part",
+                 keep("N=%d K=%d PARTS=%d BM=%d BN=%d X=%s W=%s P=%s", n, k, split[i].parts, split[i].bm, split[i].bn,
+                      split[i].p, split[i].p, split[i].p),
+                 keep("x %d %d; w %d %d; part %d %d %d", m, k, n, k, (k + columns - 1) / columns, m, n), 1e-2);
+    }
+    add_case("wide two products, the columns' second half",
+             "tile t(x: in bf16[M, 200], a: in bf16[N, 200], b: in bf16[N, 200], y: out f32[M, N]) over (n in ceil(N / "
+             "64), m in ceil(M / 64)) { p: f32[64, 64] = 0; q: f32[64, 64] = 0; for k in stream(1..4) { t = x[m*64 : "
+             "+64, 64 + k*64 : +64]; p += dot(t, a[n*64 : +64, 64 + k*64 : +64].T); q += dot(t, b[n*64 : +64, 64 + "
+             "k*64 : +64].T) }; y[m*64 : +64, n*64 : +64] = p - q }",
+             "", "x 140 200; a 70 200; b 70 200; y 140 70", 1e-3);
     add_case("wide two products",
              "tile t(x: in bf16[M, 136], a: in bf16[N, 136], b: in bf16[N, 136], r: in f32[M, N], g: in f16[N], y: out "
              "f32[M, N]) over (n in ceil(N / 128), m in ceil(M / 128)) { p: f32[128, 128] = 0; q: f32[128, 128] = 0; "
@@ -85,6 +107,22 @@ static void add_packed(void) {
                  keep("N=%d K=%d BM=%d BN=%d BK=256 X=%s T=f32 W=%s P=%s", n, k, sizes[i].bm, sizes[i].bn, sizes[i].p,
                       sizes[i].w, sizes[i].p),
                  keep("x %d %d; w %d %d; y %d %d", m, k, n, k, m, n), 5e-4);
+    }
+    static const struct {
+        const char *w;
+        int m, n, k, parts, bm, bn;
+        const char *p;
+    } split[] = {{"q8_0", 66, 130, 608, 2, 64, 128, "f16"},     {"q4_1", 129, 257, 1056, 3, 128, 256, "f16"},
+                 {"q4_k", 70, 130, 1536, 3, 64, 128, "f16"},    {"q6_k", 130, 72, 1792, 4, 128, 64, "bf16"},
+                 {"i4_group128", 3, 70, 896, 2, 64, 64, "f16"}, {"q8_0", 20, 70, 3616, 8, 128, 64, "bf16"}};
+    for (size_t i = 0; i < COUNT_OF(split); i++) {
+        const int m = split[i].m, n = split[i].n, k = split[i].k, pieces = (k + 255) / 256,
+                  columns = (pieces + split[i].parts - 1) / split[i].parts * 256;
+        add_case(keep("packed linear in parts %s %dx%dx%d by %dx%d", split[i].w, m, n, k, split[i].bm, split[i].bn),
+                 "linear_part",
+                 keep("N=%d K=%d PARTS=%d BM=%d BN=%d X=%s W=%s P=%s", n, k, split[i].parts, split[i].bm, split[i].bn,
+                      split[i].p, split[i].w, split[i].p),
+                 keep("x %d %d; w %d %d; part %d %d %d", m, k, n, k, (k + columns - 1) / columns, m, n), 5e-4);
     }
     add_case("packed swiglu", "swiglu", "N=150 K=288 BM=64 BN=128 BK=1024 X=f16 T=f16 A=q4_1 B=q4_1 P=f16",
              "x 70 288; gate 150 288; up 150 288; y 70 150", 1e-2);
@@ -325,8 +363,10 @@ static void test_bugs(void **state) {
 
 /* All cases but those with packed weights; or, of these, one of each kind of chunk and one of two products. */
 static void check_compiles(bool packed, bool traced) {
-    static const char *const some[] = {"packed linear q4_1 129", "packed linear q8_0 20", "packed linear q6_k",
-                                       "packed linear i4_group128", "packed swiglu"};
+    static const char *const some[] = {
+        "packed linear q4_1 129",     "packed linear q8_0 20", "packed linear q6_k",
+        "packed linear i4_group128",  "packed swiglu",         "packed linear in parts q8_0 66",
+        "packed linear in parts q4_k"};
     emit_cuda_op ops[CUDA_CHUNK];
     size_t count = 0;
     text unit = {0}, cubin = {0}, log = {0};
