@@ -8,12 +8,12 @@
  *     more than one instruction of each processor; where none does, the last. Programs whose splits take one row at a
  *     time do not pay with many rows: a composition is not taken when it has more than MOST_WAVES instructions for each
  *     processor;
- *   - WIDE: the node's products are wide (tile/role.h), whose tiles are few where they are large, and slow where they
- * are small: they read more. In parts of the reduction large tiles are many. What that costs is the parts, written and
- *     read again, and one more hand-off; both are in the estimate that choose.c has of any node. The choice taken is
- *     the one whose steps together take the least time, and only when they take less than the node. A node whose
- *     neighbours run beside it (the projections of one input) is left alone: the steps behind the first would stand
- *     between them.
+ *   - WIDE: the first step's products are wide (tile/role.h). Wide tiles are few where they are large, and slow where
+ *     they are small: they read more. In parts of the reduction large tiles are many. What that costs is the parts,
+ *     written and read again, and one more hand-off; both are in the estimate that choose.c has of any node. The choice
+ *     taken is the one whose steps together take the least time, and only when they take less than the node. A node
+ *     whose neighbours run beside it (the projections of one input) is left alone: the steps behind the first would
+ *     stand between them.
  *
  * Requires: a checked graph, after fusion. Ensures: an equivalent graph, nodes in a valid order, sums in an order that
  * the program states; what the new steps can be fused with is fused by another run of graph_fuse. */
@@ -204,7 +204,8 @@ static mt_status split_wide(splitter *s, bool *taken) {
     int64_t choices[16] = {0};
     const int choice_count = find_choices(s, &choice, choices);
     const size_t before = g->node_count;
-    double least = graph_foresee(g, &s->node, s->target)->seconds;
+    const graph_forecast *whole = graph_foresee(g, &s->node, s->target);
+    double least = whole ? whole->seconds : 0;
     int best = -1;
     for (int c = 0; c < choice_count; c++) {
         choice.value = choices[c];
@@ -230,7 +231,7 @@ static mt_status try_split(splitter *s, bool alone, bool *taken) {
     if (!s->step_count) return MT_OK;
     const int64_t most = most_instructions(s->g, &s->node);
     if (2 * most <= s->target->processors) return split_few(s, most, taken);
-    return alone && graph_is_wide(s->g, &s->node, s->target) ? split_wide(s, taken) : MT_OK;
+    return alone && s->target->costs->wide_flops_per_second > 0 ? split_wide(s, taken) : MT_OK;
 }
 
 static void run(void *context) {
