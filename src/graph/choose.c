@@ -209,9 +209,9 @@ static bool is_fixed(const tile_constant *fixed, size_t count, const char *name)
     return false;
 }
 
-/* Two nodes with one key have the same best constants. */
-static void node_key(const mt_graph *g, const graph_node *n, text *key) {
-    text_printf(key, "%p %s", (const void *)n->file, n->program);
+/* Two nodes with one key have the same best constants on so many processors. */
+static void node_key(const mt_graph *g, const graph_node *n, int processors, text *key) {
+    text_printf(key, "%d %p %s", processors, (const void *)n->file, n->program);
     for (int c = 0; c < n->constant_count; c++)
         text_printf(key, " %s=%lld/%p", n->constants[c].name, (long long)n->constants[c].value,
                     (const void *)n->constants[c].type);
@@ -289,9 +289,9 @@ static mt_status choose_node(chooser *c, const graph_node *n, int processors, st
     return status;
 }
 
-const graph_forecast *graph_foresee(mt_graph *g, const graph_node *n, const graph_target *target) {
+const graph_forecast *graph_foresee(mt_graph *g, const graph_node *n, const graph_target *target, int processors) {
     text key = {0};
-    node_key(g, n, &key);
+    node_key(g, n, processors, &key);
     if (key.failed) return NULL;
     const char *kept = arena_string(g->memory, key.data, key.length);
     const size_t length = key.length;
@@ -301,7 +301,7 @@ const graph_forecast *graph_foresee(mt_graph *g, const graph_node *n, const grap
         struct answer *a = ARENA_NEW(g->memory, struct answer);
         mt_error ignored;
         chooser c = {.g = g, .target = target, .error = &ignored};
-        if (choose_node(&c, n, target->processors, a) != MT_OK) a->forecast = (graph_forecast){.seconds = -1};
+        if (choose_node(&c, n, processors, a) != MT_OK) a->forecast = (graph_forecast){.seconds = -1};
         known = (int64_t)g->forecast_count;
         *ARENA_PUSH(g->memory, g->forecasts, g->forecast_count, g->forecast_capacity) = a->forecast;
         map_put(g->memory, &g->foreseen, kept, length, known);
@@ -309,9 +309,9 @@ const graph_forecast *graph_foresee(mt_graph *g, const graph_node *n, const grap
     return g->forecasts[known].seconds < 0 ? NULL : &g->forecasts[known];
 }
 
-bool graph_is_wide(mt_graph *g, const graph_node *n, const graph_target *target) {
+bool graph_is_wide(mt_graph *g, const graph_node *n, const graph_target *target, int processors) {
     if (!target || !target->costs->wide_flops_per_second) return false;
-    const graph_forecast *f = graph_foresee(g, n, target);
+    const graph_forecast *f = graph_foresee(g, n, target, processors);
     return f && f->wide;
 }
 
@@ -322,8 +322,7 @@ static void run(void *context) {
         graph_node *n = &g->nodes[i];
         text key = {0};
         const int processors = graph_processors_of(g, i, c->target);
-        node_key(g, n, &key);
-        text_printf(&key, " on %d", processors);
+        node_key(g, n, processors, &key);
         if (key.failed) {
             c->status = error_set(c->error, MT_E_MEMORY, n->name, "no memory for a node's key");
             return;

@@ -311,8 +311,9 @@ static bool try_rule(fuser *f, const rule *r, size_t node) {
     if (!make_fused(f->g, &m, &fused)) return false;
     bool wide = false;
     for (int s = 0; s < r->step_count && f->target; s++)
-        wide = wide || graph_is_wide(f->g, &f->g->nodes[m.node[s]], f->target);
-    if (wide && !graph_is_wide(f->g, &fused, f->target)) return false;
+        wide = wide ||
+               graph_is_wide(f->g, &f->g->nodes[m.node[s]], f->target, graph_processors_of(f->g, m.node[s], f->target));
+    if (wide && !graph_is_wide(f->g, &fused, f->target, graph_processors_of(f->g, node, f->target))) return false;
     count_reads(f, &f->g->nodes[node], -1);
     f->g->nodes[node] = fused;
     count_reads(f, &fused, 1);

@@ -124,14 +124,14 @@ void graph_view_box(const mt_graph *g, const graph_view *v, const tile_interval 
 /* True when the view covers its tensor in row-major order, from offset 0. */
 bool graph_view_is_whole(const mt_graph *g, const graph_view *v);
 
-/* choose.c: what would become of the node on the target, if it had all processors, with the tile sizes that would be
- * chosen. Allocates from the graph's arena; the answer is good until the next one. NULL: no tile sizes fit. */
+/* choose.c: what would become of the node on the target, with the tile sizes that would be chosen, on so many of its
+ * processors. Allocates from the graph's arena; the answer is good until the next one. NULL: no tile sizes fit. */
 typedef struct graph_forecast {
     double seconds;
     bool wide; /* its products */
 } graph_forecast;
-const graph_forecast *graph_foresee(mt_graph *g, const graph_node *n, const graph_target *target);
-bool graph_is_wide(mt_graph *g, const graph_node *n, const graph_target *target);
+const graph_forecast *graph_foresee(mt_graph *g, const graph_node *n, const graph_target *target, int processors);
+bool graph_is_wide(mt_graph *g, const graph_node *n, const graph_target *target, int processors);
 /* The processors that the n-th node has while its neighbours that read the same run beside it. */
 int graph_processors_of(const mt_graph *g, size_t n, const graph_target *target);
 

@@ -72,7 +72,8 @@ static bool is_good(narrower *w, int tensor) {
             if (n->signature[p].kind > TILE_INOUT || g->views[n->operand[p]].tensor != tensor) continue;
             if (graph_bind_node(g, n, NULL, 0, &op, &ignored) != MT_OK) return false;
             if (n->signature[p].kind == TILE_OUT && !stores_f32(op->body, p)) return false;
-            wide = wide || (n->signature[p].kind == TILE_IN && graph_is_wide(g, n, w->target));
+            wide = wide || (n->signature[p].kind == TILE_IN &&
+                            graph_is_wide(g, n, w->target, graph_processors_of(g, i, w->target)));
         }
     }
     return wide;
@@ -121,7 +122,8 @@ mt_status graph_narrow(mt_graph *g, const graph_target *target, mt_error *error)
 static void look(void *context) {
     narrower *w = context;
     run(w);
-    for (size_t i = 0; i < w->g->node_count && !w->wide; i++) w->wide = graph_is_wide(w->g, &w->g->nodes[i], w->target);
+    for (size_t i = 0; i < w->g->node_count && !w->wide; i++)
+        w->wide = graph_is_wide(w->g, &w->g->nodes[i], w->target, graph_processors_of(w->g, i, w->target));
 }
 
 bool graph_gets_wide(const mt_graph *g, const graph_target *target) {

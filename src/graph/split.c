@@ -188,9 +188,9 @@ static mt_status split_few(splitter *s, int64_t most, bool *taken) {
 /* The seconds of the steps from node `first` on; -1: the first of them, the products, are not wide. */
 static double seconds_of(mt_graph *g, size_t first, const graph_target *target) {
     double seconds = 0;
-    if (!graph_is_wide(g, &g->nodes[first], target)) return -1;
+    if (!graph_is_wide(g, &g->nodes[first], target, target->processors)) return -1;
     for (size_t n = first; n < g->node_count; n++) {
-        const graph_forecast *f = graph_foresee(g, &g->nodes[n], target);
+        const graph_forecast *f = graph_foresee(g, &g->nodes[n], target, target->processors);
         if (!f) return -1;
         seconds += f->seconds;
     }
@@ -204,7 +204,7 @@ static mt_status split_wide(splitter *s, bool *taken) {
     int64_t choices[16] = {0};
     const int choice_count = find_choices(s, &choice, choices);
     const size_t before = g->node_count;
-    const graph_forecast *whole = graph_foresee(g, &s->node, s->target);
+    const graph_forecast *whole = graph_foresee(g, &s->node, s->target, s->target->processors);
     double least = whole ? whole->seconds : 0;
     int best = -1;
     for (int c = 0; c < choice_count; c++) {
