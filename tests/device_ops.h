@@ -55,6 +55,9 @@ static const char *const ops[] = {
     "attention_merge; BS=64; part f32 M C A D, level f32 M C A, >y f32 M A D",
     ("merge_linear_add; BS=64 BN=16; part f32 M C A D, level f32 M C A, *w W N B, r f32 M N, "
      ">y f32 M N"),
+    "linear_part; PARTS=2 BM=4 BN=16; x f32 M K, *w W N K, >part f32 U M N",
+    "sum_parts; ROWS=4; part f32 U M N, >y f32 M N",
+    "add_parts; ROWS=4; part f32 U M N, r f32 M N, >y f32 M N",
 };
 
 /* Products of many rows, whose left operand lies in their type. */
@@ -62,6 +65,7 @@ static __attribute__((unused)) const char *const wide_ops[] = {
     "linear; BM=64 BN=64; x P M K, *w W N K, >y f32 M N",
     "linear_add; BM=64 BN=64; x P M K, *w W N K, r f32 M N, >y f32 M N",
     "swiglu; BM=64 BN=64; x P M K, *gate W N K, *up W N K, >y f32 M N",
+    "linear_part; PARTS=2 BM=64 BN=64; x P M K, *w W N K, >part f32 U M N",
 };
 
 typedef struct variant {
@@ -101,6 +105,8 @@ static int64_t extent(const variant *v, const char *word) {
         return cache_extent(v);
     case 'C':
         return ceil_div(cache_extent(v), 64);
+    case 'U': /* parts of K, two or one, of a multiple of 256 columns */
+        return ceil_div(v->k, ceil_div(v->k, 512) * 256);
     default:
         return strtoll(word, NULL, 10);
     }

@@ -51,8 +51,8 @@ static void reference(int pos, double *y) {
 static mt_graph *make_attention(void) {
     mt_error e = {0};
     mt_graph *g;
-    mt_tensor tq, tk, tv, tw, tr, ty, a, rows;
-    mt_live pos;
+    mt_tensor tq = -1, tk = -1, tv = -1, tw = -1, tr = -1, ty = -1, a = -1, rows = -1;
+    mt_live pos = -1;
     bool good = mt_graph_create(&g, &e) == MT_OK && mt_graph_live(g, "pos", 0, S - 1, &pos, &e) == MT_OK;
     good = good && mt_graph_tensor(g, MT_INPUT, "q", "f32", 3, (int64_t[]){1, H, D}, &tq, &e) == MT_OK;
     good = good && mt_graph_tensor(g, MT_STATE, "kc", "f32", 3, (int64_t[]){S, HK, D}, &tk, &e) == MT_OK;

@@ -4,10 +4,11 @@
  * The free constants of the composition (its `tune` choices, such as the positions of a part) have to be the same in
  * all its steps, since they decide the shapes between them. Two kinds of nodes are split:
  *   - FEW: whatever its tiles, the node's instructions keep less than half of the processors busy (attention over a
- * long cache, while decoding). The choice taken is the first, in the order of the clause, whose largest step needs no
- *     more than one instruction of each processor; where none does, the last. Programs whose splits take one row at a
- *     time do not pay with many rows: a composition is not taken when it has more than MOST_WAVES instructions for each
- *     processor;
+ *     long cache, while decoding). The choice taken is the first, in the order of the clause, whose largest step needs
+ *     no more than one instruction of each processor; where none does, the last. Programs whose splits take one row at
+ *     a time do not pay with many rows: a composition is not taken when it has more than MOST_WAVES instructions for
+ *     each processor. Nor where it is estimated to take longer; but how long an instruction takes whose work depends on
+ *     live values is not known;
  *   - WIDE: the first step's products are wide (tile/role.h). Wide tiles are few where they are large, and slow where
  *     they are small: they read more. In parts of the reduction large tiles are many. What that costs is the parts,
  *     written and read again, and one more hand-off; both are in the estimate that choose.c has of any node. The choice
@@ -162,8 +163,24 @@ static int find_choices(const splitter *s, tile_constant *constant, int64_t choi
     return 1;
 }
 
-/* FEW, which has `most` instructions at most. */
-static mt_status split_few(splitter *s, int64_t most, bool *taken) {
+/* What nodes, one after another, are estimated to take; -1: not known. */
+static double seconds_of(mt_graph *g, const graph_node *nodes, size_t count, const graph_target *target) {
+    double seconds = 0;
+    for (size_t n = 0; n < count; n++) {
+        const graph_forecast *f = graph_foresee(g, &nodes[n], target, target->processors);
+        if (!f) return -1;
+        seconds += f->seconds;
+    }
+    return seconds;
+}
+
+static bool reads_live(const graph_node *n) {
+    for (int p = 0; p < n->param_count; p++)
+        if (n->signature[p].kind == TILE_PARAM_LIVE) return true;
+    return false;
+}
+
+static mt_status split_few(splitter *s, bool *taken) {
     mt_graph *g = s->g;
     tile_constant choice;
     int64_t choices[16] = {0};
@@ -177,24 +194,16 @@ static mt_status split_few(splitter *s, int64_t most, bool *taken) {
         int64_t largest = 0;
         for (size_t n = before; n < g->node_count; n++)
             largest = max_i64(largest, instructions(g, &g->nodes[n], NULL, 0));
-        *taken = largest <= (int64_t)MOST_WAVES * s->target->processors &&
-                 instructions(g, &g->nodes[before], NULL, 0) > most;
+        *taken = largest <= (int64_t)MOST_WAVES * s->target->processors;
         if (largest <= s->target->processors) break;
+    }
+    if (!reads_live(&s->node)) {
+        const double whole = seconds_of(g, &s->node, 1, s->target),
+                     steps = seconds_of(g, &g->nodes[before], g->node_count - before, s->target);
+        *taken = *taken && steps >= 0 && (whole < 0 || steps < whole);
     }
     if (!*taken) g->node_count = before;
     return MT_OK;
-}
-
-/* The seconds of the steps from node `first` on; -1: the first of them, the products, are not wide. */
-static double seconds_of(mt_graph *g, size_t first, const graph_target *target) {
-    double seconds = 0;
-    if (!graph_is_wide(g, &g->nodes[first], target, target->processors)) return -1;
-    for (size_t n = first; n < g->node_count; n++) {
-        const graph_forecast *f = graph_foresee(g, &g->nodes[n], target, target->processors);
-        if (!f) return -1;
-        seconds += f->seconds;
-    }
-    return seconds;
 }
 
 static mt_status split_wide(splitter *s, bool *taken) {
@@ -204,15 +213,16 @@ static mt_status split_wide(splitter *s, bool *taken) {
     int64_t choices[16] = {0};
     const int choice_count = find_choices(s, &choice, choices);
     const size_t before = g->node_count;
-    const graph_forecast *whole = graph_foresee(g, &s->node, s->target, s->target->processors);
-    double least = whole ? whole->seconds : 0;
+    double least = seconds_of(g, &s->node, 1, s->target);
     int best = -1;
     for (int c = 0; c < choice_count; c++) {
         choice.value = choices[c];
         s->error = &ignored; /* a choice may not fit a shape */
         const mt_status status = append_steps(s, choice.name ? &choice : NULL);
         s->error = error;
-        const double seconds = status == MT_OK ? seconds_of(g, before, s->target) : -1;
+        const double seconds = status == MT_OK && graph_is_wide(g, &g->nodes[before], s->target, s->target->processors)
+                                   ? seconds_of(g, &g->nodes[before], g->node_count - before, s->target)
+                                   : -1;
         if (seconds >= 0 && seconds < least) {
             least = seconds;
             best = c;
@@ -229,8 +239,7 @@ static mt_status try_split(splitter *s, bool alone, bool *taken) {
     *taken = false;
     s->step_count = tile_splits(s->node.file, s->node.program, s->step);
     if (!s->step_count) return MT_OK;
-    const int64_t most = most_instructions(s->g, &s->node);
-    if (2 * most <= s->target->processors) return split_few(s, most, taken);
+    if (2 * most_instructions(s->g, &s->node) <= s->target->processors) return split_few(s, taken);
     return alone && s->target->costs->wide_flops_per_second > 0 ? split_wide(s, taken) : MT_OK;
 }
 
