@@ -26,7 +26,7 @@ enum {
  */
 typedef struct cuda_tensor {
     void *data;
-    int64_t stride[5];
+    int32_t stride[5]; /* elements */
     int32_t extent[5];
     int16_t live[5];
     int16_t rank;

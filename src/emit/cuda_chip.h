@@ -485,6 +485,8 @@ MT_DEVICE uint32_t mt_twice(uint32_t word, int upper) {
 }
 /* Four of the eight bytes of a (0 to 3) and b (4 to 7): those that the selector's digits name, the last one first. */
 MT_DEVICE uint32_t mt_bytes(uint32_t a, uint32_t b, uint32_t selector) { return __byte_perm(a, b, selector); }
+/* Of a power of two. */
+MT_DEVICE int mt_log2(int64_t power) { return __ffsll(power) - 1; }
 
 /* A tensor's memory, which the compiler cannot tell from shared memory by itself. */
 template <typename T> MT_DEVICE T *mt_global(T *p) {

@@ -39,14 +39,18 @@ MT_DEVICE int32_t mt_clamp32(int32_t x, int32_t low, int32_t high) { return x < 
 /* Whether index i is in [0, extent). */
 MT_DEVICE bool mt_in(int64_t i, int64_t extent) { return i >= 0 && i < extent; }
 
-/* Towards minus infinity; a division by zero gives 0, as does the remainder. */
+/* Towards minus infinity; a division by zero gives 0, as does the remainder. Most divisors are constants and powers of
+ * two: a shift is all that stays of these. */
+MT_DEVICE bool mt_is_power(int64_t b) { return b > 0 && !(b & (b - 1)); }
 MT_DEVICE int64_t mt_div(int64_t a, int64_t b) {
+    if (mt_is_power(b)) return a >> mt_log2(b);
     if (b == 0) return 0;
     if (b == -1) return (int64_t)(0 - (uint64_t)a);
     const int64_t q = a / b;
     return q - (a % b != 0 && (a < 0) != (b < 0));
 }
 MT_DEVICE int64_t mt_mod(int64_t a, int64_t b) {
+    if (mt_is_power(b)) return a & (b - 1);
     return b == 0 ? 0 : (int64_t)((uint64_t)a - (uint64_t)mt_div(a, b) * (uint64_t)b);
 }
 MT_DEVICE int64_t mt_ceil_div(int64_t a, int64_t b) { return b == 0 ? 0 : mt_div(a, b) + (mt_mod(a, b) != 0); }
@@ -277,7 +281,8 @@ template <> struct mt_word<4> { typedef uint32_t type; };
 template <> struct mt_word<8> { typedef uint2 type; };
 template <> struct mt_word<16> { typedef uint4 type; };
 
-template <typename T, int N> MT_DEVICE void mt_take(T (&to)[N], const T *from) {
+/* Zeros where nothing is there: whole words, so that codes that are only passed on are never taken apart. */
+template <typename T, int N> MT_DEVICE void mt_take(T (&to)[N], const T *from, bool there = true) {
     enum { BYTES = N * sizeof(T) > 16 ? 16 : N * sizeof(T), EACH = BYTES / sizeof(T) };
     union part {
         typename mt_word<BYTES>::type word;
@@ -285,8 +290,8 @@ template <typename T, int N> MT_DEVICE void mt_take(T (&to)[N], const T *from) {
     };
 #pragma unroll
     for (int i = 0; i < N; i += EACH) {
-        part p;
-        p.word = *(const typename mt_word<BYTES>::type *)(from + i);
+        part p = {};
+        if (there) p.word = *(const typename mt_word<BYTES>::type *)(from + i);
 #pragma unroll
         for (int j = 0; j < EACH; j++) to[i + j] = p.element[j];
     }
@@ -320,11 +325,13 @@ template <typename T, int N> MT_DEVICE void mt_load(T (&to)[N], const T *from, i
 }
 /* All of them or none; ALIGNED: at a multiple of their bytes, or of 16. */
 template <bool ALIGNED, typename T, int N> MT_DEVICE void mt_load_if(T (&to)[N], const T *from, bool there) {
-    if (there && (ALIGNED || mt_aligned<T, N>(from)))
+    if (ALIGNED)
+        mt_take(to, from, there);
+    else if (there && mt_aligned<T, N>(from))
         mt_take(to, from);
     else {
 #pragma unroll
-        for (int j = 0; j < N; j++) to[j] = !ALIGNED && there ? from[j] : (T)0;
+        for (int j = 0; j < N; j++) to[j] = there ? from[j] : (T)0;
     }
 }
 template <typename T, int N> MT_DEVICE void mt_load(T (&to)[N], const T *from) {

@@ -63,8 +63,12 @@ typedef struct mt_context {
 } mt_context;
 
 /* What an op computes from the thread's place is not to be kept from one instruction to the next: the compiler would
- * hoist it, of all ops, out of the loop over instructions, and have no registers left. */
-MT_DEVICE void mt_forget(mt_context *c) { asm volatile("" : "+r"(c->thread), "+r"(c->warp), "+r"(c->lane)); }
+ * hoist it, of all ops, out of the loop over instructions, and have no registers left. That a warp's lanes are of one
+ * warp it would not know: branches on that need no way back together. */
+MT_DEVICE void mt_forget(mt_context *c) {
+    asm volatile("" : "+r"(c->thread), "+r"(c->warp), "+r"(c->lane));
+    c->warp = __shfl_sync(0xffffffffu, c->warp, 0);
+}
 
 /* ---- waits ----
  *
@@ -257,6 +261,8 @@ MT_DEVICE int32_t mt_live_value(const mt_context *c, int ordinal) { return c->sl
 MT_DEVICE int32_t mt_extent(const mt_context *c, int tensor, int dimension) {
     return c->slot->tensor[tensor].extent[dimension];
 }
+/* As 64 bits: an index of 32 bits times a stride is one instruction, and no product overflows. */
+MT_DEVICE int64_t mt_stride(const cuda_tensor *t, int dimension) { return t->stride[dimension]; }
 MT_DEVICE float mt_arg_float(const mt_context *c, int ordinal) {
     return __int_as_float(c->slot->instruction.arg[ordinal]);
 }

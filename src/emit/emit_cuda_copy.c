@@ -55,7 +55,7 @@ static const char *print_rows(cuda_emit *e, const tile_access *access, int64_t *
             extent = arena_printf(m, "mt_min(%s, %s)", extent, emit_bare(m, cuda_scalar(e, access->item[d].limit)));
         offset = plus(m, offset,
                       d == last ? arena_printf(m, "(%s)", start)
-                                : arena_printf(m, "(%s) * %s->stride[%d]", start, tensor, d));
+                                : arena_printf(m, "(%s) * mt_stride(%s, %d)", start, tensor, d));
         if (access->item[d].kind == TILE_ITEM_POINT) {
             const char *here = arena_printf(m, "mt_in(%s, %s)", start, extent);
             inside = inside ? arena_printf(m, "%s && %s", inside, here) : here;
@@ -66,8 +66,8 @@ static const char *print_rows(cuda_emit *e, const tile_access *access, int64_t *
     }
     *rows = count == 2 ? access->item[dimension[0]].size : 1;
     *columns = access->item[last].size;
-    cuda_print(e, "mt_rows %s = {(const char *)%s->data + (%s) * %d, %s%s * %d, %s, %s};", name, tensor, offset, bytes,
-               count == 2 ? tensor : "0", count == 2 ? arena_printf(m, "->stride[%d]", dimension[0]) : "", bytes,
+    cuda_print(e, "mt_rows %s = {(const char *)%s->data + (%s) * %d, %s * %d, %s, %s};", name, tensor, offset, bytes,
+               count == 2 ? arena_printf(m, "mt_stride(%s, %d)", tensor, dimension[0]) : "0", bytes,
                count == 2 ? part[0] : "{0, 1}", part[1]);
     if (inside) cuda_print(e, "if (!(%s)) %s.row.high = 0;", inside, name);
     return name;

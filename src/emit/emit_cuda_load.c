@@ -158,7 +158,7 @@ static const char *offset_of(cuda_nest *x, const char *tensor, const coordinate 
     arena *m = x->e->memory;
     const char *sum = NULL;
     for (int d = 0; d < count; d++) {
-        const char *stride = d == rank - 1 ? NULL : arena_printf(m, "%s->stride[%d]", tensor, d);
+        const char *stride = d == rank - 1 ? NULL : arena_printf(m, "mt_stride(%s, %d)", tensor, d);
         if (c[d].start && c[d].start_level == level)
             sum = plus(m, sum, stride ? arena_printf(m, "%s * %s", c[d].start, stride) : c[d].start);
         if ((c[d].at.text || c[d].at.lane || c[d].at.offset) && cuda_index_level(&c[d].at) == level) {
@@ -217,7 +217,7 @@ static const char *special_element(cuda_nest *x, const tile_node *n, const coord
         *level = deeper(*level, c[d].level);
         offset =
             plus(m, offset,
-                 d == p->rank - 1 ? coordinates[d] : arena_printf(m, "%s * %s->stride[%d]", coordinates[d], tensor, d));
+                 d == p->rank - 1 ? coordinates[d] : arena_printf(m, "%s * mt_stride(%s, %d)", coordinates[d], tensor, d));
     }
     const char *k = coordinates[p->rank - 1];
     if (layout == ROLE_ATOMS)

@@ -369,7 +369,13 @@ role_statement *role_new_statement(role_lowering *l, role_kind kind, int line) {
 typedef struct counter {
     role_lowering *l;
     int number, depth;
+    bool few;
 } counter;
+
+static bool has_few(const role_statement *s) {
+    return s->kind == ROLE_REDUCE && s->reduce == ROLE_SERIAL &&
+           tile_shape_count(&s->value->shape) < ROLE_THREADS * s->value->shape.extent[s->axis];
+}
 
 static void note_uses(const counter *c, const tile_node *n, int64_t largest) {
     if (!n) return;
@@ -377,6 +383,7 @@ static void note_uses(const counter *c, const tile_node *n, int64_t largest) {
     if (n->kind == TILE_VAR) {
         role_facts *f = &c->l->facts[n->index];
         f->uses++;
+        f->few |= c->few;
         f->deepest_use = (int)max_i64(f->deepest_use, c->depth);
         f->largest_use = max_i64(f->largest_use, size);
     }
@@ -395,10 +402,12 @@ static void note_written(const counter *c, const role_statement *s, int variable
 static void count_statements(counter *c, role_statement *s) {
     for (; s; s = s->next) {
         s->number = ++c->number;
+        c->few = has_few(s);
         note_uses(c, s->value,
                   s->kind == ROLE_STORE ? tile_shape_count(&s->shape)
                   : s->to >= 0          ? tile_shape_count(&c->l->r->op.variables[s->to].shape)
                                         : 1);
+        c->few = false;
         note_uses(c, s->left, 1);
         note_uses(c, s->begin, 1);
         note_uses(c, s->end, 1);

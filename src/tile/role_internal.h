@@ -10,6 +10,7 @@ typedef struct role_facts { /* of a variable, while its place is decided */
     int depth, deepest_use;     /* of loops */
     int64_t largest_use;        /* elements of the largest tile it is used in */
     bool reduced;               /* written by REDUCE, DOT or SKINNY */
+    bool few;                   /* read by a reduction in which few threads have much to read each */
 } role_facts;
 
 typedef struct role_lowering {

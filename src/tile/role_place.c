@@ -142,6 +142,8 @@ static void place(role_lowering *l, int i) {
         const bool deeper = f->deepest_use > f->depth, small = tile_shape_count(&t->shape) <= 2 && !deeper;
         if (deeper && (cost || role_any(l->r, v->value, is_load, 0)))
             v->why = "it is read in a loop";
+        else if (f->uses > 1 && f->few && role_any(l->r, v->value, is_load, 0))
+            v->why = "few threads would read much of it each";
         else if (f->uses > 1 && role_any(l->r, v->value, is_concat, 0))
             v->why = "it is put together and read more than once";
         else if (f->largest_use > tile_shape_count(&t->shape) && cost > 4 && !small)

@@ -293,6 +293,8 @@ MT_CHIP uint32_t mt_bytes(uint32_t a, uint32_t b, uint32_t selector) {
 }
 
 template <typename T> MT_CHIP T *mt_global(T *p) { return p; }
+MT_CHIP int mt_log2(int64_t power) { return __builtin_ctzll((uint64_t)power); }
+
 template <typename T> MT_CHIP T mt_shuffle_xor(T v, int lanes) {
     return __shfl_xor_sync(0xffffffffu, v, (uint32_t)lanes);
 }
