@@ -13,7 +13,7 @@ enum { CUDA_CHUNK = 60 }; /* ops in a unit */
 
 typedef struct cuda_chunk { /* a unit */
     void *code;
-    int64_t scratch;
+    emit_cuda_info info;
     const tile_op *ops[CUDA_CHUNK];
 } cuda_chunk;
 
@@ -255,7 +255,9 @@ static inline bool run_cuda(const cuda_case *k, const test_tensor *tensors, int 
     s->names.values = lives;
     s->layouts = layouts;
     s->unit = dlsym(k->chunk->code, "mt_sim_unit");
-    s->scratch_bytes = k->chunk->scratch;
+    s->scratch_bytes = k->chunk->info.scratch_bytes;
+    s->page_bytes = k->chunk->info.page_bytes;
+    s->least_pages = k->chunk->info.least_pages;
     s->stale = s->broken = true;
     if (status == MT_OK) status = sim_session_tables(s, &error);
     if (status == MT_OK) status = sim_session_launch(s, 1, NULL, NULL, &done, &error);
@@ -298,8 +300,7 @@ static inline __attribute__((unused)) bool build_chunk(int first, int last) {
         cuda_cases[i].opcode = i - first;
         cuda_cases[i].chunk = chunk;
     }
-    if (sim_compile(cuda_sim(), ops, (size_t)(last - first), &chunk->scratch, &chunk->code, &error) == MT_OK)
-        return true;
+    if (sim_compile(cuda_sim(), ops, (size_t)(last - first), &chunk->info, &chunk->code, &error) == MT_OK) return true;
     fprintf(stderr, "%s: %s\n", error.where, error.message);
     return false;
 }

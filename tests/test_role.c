@@ -153,7 +153,8 @@ static void walk_pages(walker *w, const role_statement *s) {
                 const int64_t wide = min_i64(g->page_columns, g->row_columns - k),
                               bytes = atoms ? columns / 64 * 1024 : 8 * role_band_row(t->type, wide);
                 assert_true(w->count < PAGES);
-                assert_true(bytes > 0 && bytes <= ROLE_PAGE && bytes % 16 == 0 && (!atoms || columns % 64 == 0));
+                assert_true(bytes > 0 && bytes * g->page_blocks <= ROLE_LONG_PAGE && bytes % 16 == 0 &&
+                            (!atoms || columns % 64 == 0));
                 w->pages[w->count++] = (page){g->param, row / 8 + b, k, columns, bytes};
             }
     }
@@ -399,7 +400,7 @@ static void test_layouts(void **state) {
         const tile_format *t = tile_format_find(formats[f]);
         for (int64_t k = t->block; k < 40000; k = k * 3 / 2 / t->block * t->block + t->block) {
             const int64_t band = role_band(t, k);
-            assert_true(band > 0 && band <= k && band % t->block == 0 && 8 * role_band_row(t, band) <= ROLE_PAGE);
+            assert_true(band > 0 && band <= k && band % t->block == 0 && 8 * role_band_row(t, band) <= ROLE_LONG_PAGE);
             assert_true(role_band_row(t, band) % 32 == 16);
             const int64_t bytes = role_layout_bytes(ROLE_BANDS, t, 21, k), plain = tile_format_bytes(t, 24 * k);
             assert_true(bytes >= plain && bytes < plain + 24 * 32 * ceil_div(k, band));

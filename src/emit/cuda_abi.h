@@ -13,7 +13,6 @@ enum {
     CUDA_BUDGET_THREADS = CUDA_CONSUMERS + 128, /* with register budgets, which whole warpgroups have */
     CUDA_REGISTERS = 168,                       /* of each of these, at first */
     CUDA_SLOTS = 4,                             /* instructions decoded ahead, at most */
-    CUDA_PAGE = 16384,                          /* bytes of a page */
     CUDA_MOST_PAGES = 12,
     CUDA_FLIGHT = 64 << 10, /* bytes of streamed weights that an SM has under way, at most */
     CUDA_BARRIERS = 33,     /* of an instruction of level 2: 32 of its own, and that all is stored */
@@ -114,7 +113,8 @@ typedef struct cuda_run {
     uint32_t live_count;
     uint32_t epoch; /* of the first run of this launch; from 1 */
     uint32_t runs;
-    uint32_t pages;         /* pages in dynamic shared memory */
+    uint32_t pages;         /* pages in dynamic shared memory, */
+    uint32_t page_bytes;    /* and of each */
     uint32_t scratch_bytes; /* of ops, behind the pages; a multiple of 128 */
     /* Of a kernel that is compiled with MT_TRACE: records of the last trace_runs runs, a run's instructions and then
      * its ends, one a processor; and a clock for each processor. */

@@ -88,7 +88,7 @@ MT_DEVICE void mt_dense_page(mt_context *mt, float (&even)[4], float (&odd)[4], 
     }
 }
 
-/* Slice warp + i * CUDA_WARPS of a page: `row` is the lane's place in the panel, `blocks` its row of the page. */
+/* Slice warp + i * CUDA_WARPS of 8 rows: `row` is the lane's place in the panel, `blocks` its row in the page. */
 template <int ROWS, typename FORMAT>
 MT_DEVICE void mt_slice(float (&even)[4], float (&odd)[4], int i, const char *row, int below, const uint8_t *blocks,
                         const mt_context *mt) {
@@ -110,20 +110,30 @@ MT_DEVICE void mt_slice(float (&even)[4], float (&odd)[4], int i, const char *ro
     }
 }
 
-/* A page of 8 rows, `bytes` apart, of blocks: `columns` of them, from LEAST to MOST. FORMAT has the sizes of a block
- * and its decoder: the 8 elements of lane q of slice `slice` of a block, as pairs of the product's type. All slices of
- * a warp are one straight run of code, so that their loads and decodings overlap. */
-template <int ROWS, typename FORMAT, int LEAST, int MOST>
-MT_DEVICE void mt_block_page(mt_context *mt, float (&even)[4], float (&odd)[4], int columns, int bytes, const char *row,
-                             int stride) {
+/* A page of EIGHTS times 8 rows, `bytes` apart, of blocks: `columns` of them, from LEAST to MOST. FORMAT has the sizes
+ * of a block and its decoder: the 8 elements of lane q of slice `slice` of a block, as pairs of the product's type. All
+ * slices of a warp are one straight run of code, so that their loads and decodings overlap, and the panel is read once.
+ * The last page may have fewer rows, `eights`: in the place of the others the last of them are taken again, and given
+ * up. */
+template <int ROWS, typename FORMAT, int LEAST, int MOST, int EIGHTS>
+MT_DEVICE void mt_block_page(mt_context *mt, float (&sums)[EIGHTS][2][4], int eights, int columns, int bytes,
+                             const char *row, int stride) {
     const char *page = mt_page_take(mt);
     const int below = mt_panel_below<ROWS>(stride, mt->lane);
     const uint8_t *blocks = (const uint8_t *)page + mt->lane / 4 * bytes;
 #pragma unroll
     for (int i = 0; i < (MOST / 32 + CUDA_WARPS - 1) / CUDA_WARPS; i++)
         if ((i + 1) * CUDA_WARPS * 32 <= LEAST || mt->warp + i * CUDA_WARPS < columns / 32)
-            mt_slice<ROWS, FORMAT>(even, odd, i, row, below, blocks, mt);
+#pragma unroll
+            for (int e = 0; e < EIGHTS; e++)
+                mt_slice<ROWS, FORMAT>(sums[e][0], sums[e][1], i, row, below,
+                                       blocks + (e < eights ? e : eights - 1) * 8 * bytes, mt);
     mt_page_release(mt);
+#pragma unroll
+    for (int e = 0; e < EIGHTS; e++)
+#pragma unroll
+        for (int j = 0; j < 8; j++)
+            if (e >= eights) sums[e][j / 4][j % 4] = 0;
 }
 
 /* What this warp has of an 8-row block goes to its rows [ROWS, stride] of the parts: columns `at` .. at + 7. */

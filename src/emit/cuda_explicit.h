@@ -70,7 +70,7 @@ MT_DEVICE void mt_give_back(mt_context *mt, int pages) {
 MT_DEVICE char *mt_borrowed_page(const mt_context *mt, uint32_t first, int64_t number) {
     uint32_t page = first + (uint32_t)number;
     if (page >= mt->launch->pages) page -= mt->launch->pages;
-    return mt->pages + (size_t)page * CUDA_PAGE;
+    return mt->pages + (size_t)page * mt->launch->page_bytes;
 }
 
 /* Loader, when it gives up: `issued` has a bit for each of the `count` barriers from `first` on that flips with each

@@ -195,7 +195,7 @@ MT_DEVICE uint64_t *mt_page_before(const mt_context *c, uint32_t back, uint32_t 
 MT_DEVICE char *mt_page_acquire(mt_context *c) {
     uint64_t *empty = &c->cta->page_empty[c->page]; /* consumers' mt_page_release */
     if (c->stopped || !mt_wait_page(c, empty, c->page_phase ^ 1)) return 0;
-    return c->pages + (size_t)c->page * CUDA_PAGE;
+    return c->pages + (size_t)c->page * c->launch->page_bytes;
 }
 /* Loader: fills the acquired page with one copy and moves on. */
 MT_DEVICE void mt_page_fill(mt_context *c, char *page, const void *from, uint32_t bytes) {
@@ -244,7 +244,7 @@ MT_DEVICE uint64_t *mt_page_expect(mt_context *c, uint32_t bytes) {
 MT_DEVICE const char *mt_page_take(mt_context *c) {
     if (!c->stopped) mt_wait_page(c, &c->cta->page_full[c->page], c->page_phase); /* loader's mt_page_fill */
     MT_TRACED(if (!c->first_page) c->first_page = mt_clock();)
-    return c->pages + (size_t)c->page * CUDA_PAGE;
+    return c->pages + (size_t)c->page * c->launch->page_bytes;
 }
 /* Consumers: this warp has read the page. */
 MT_DEVICE void mt_page_release(mt_context *c) {

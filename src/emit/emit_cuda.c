@@ -14,8 +14,7 @@
 
 extern const struct embedded_file emit_files[], program_files[];
 
-_Static_assert((int)ROLE_WARPS == (int)CUDA_WARPS && (int)ROLE_PAGE == (int)CUDA_PAGE,
-               "the lowering and the kernel have one shape");
+_Static_assert((int)ROLE_WARPS == (int)CUDA_WARPS, "the lowering and the kernel have one shape");
 _Static_assert((int)LEVEL2_REGISTERS == (int)CUDA_REGISTERS, "budgets are what the kernel can give");
 
 void cuda_unsupported(cuda_emit *e, int line, const char *what) {
@@ -115,10 +114,13 @@ static mt_status write_ops(cuda_unit_text *unit, text *functions, const emit_cud
             break;
         }
         snprintf(names[i], sizeof names[i], "op%zu_%.256s", i, ops[i].op->name);
-        cuda_op_functions(unit, lowered[i], &ops[i], names[i], functions);
         info->scratch_bytes = max_i64(info->scratch_bytes, lowered[i]->shared_bytes);
         info->loader_reads_live |= lowered[i]->loader_reads_live;
     }
+    if (unit->status) return unit->status;
+    unit->page_bytes = info->page_bytes = role_page_bytes(lowered, count, &info->least_pages);
+    for (size_t i = 0; i < count && !unit->status; i++)
+        cuda_op_functions(unit, lowered[i], &ops[i], names[i], functions);
     return unit->status;
 }
 

@@ -19,9 +19,10 @@ typedef struct emit_cuda_info {
     const char *tail;        /* in: text behind all; may be NULL */
     bool marks;              /* in: statements tell their line when they run: MT_AT_LINE */
     bool no_lines; /* in: no #line directives to the .tile files: messages of the compiler name lines of the unit */
-    int64_t scratch_bytes;  /* out: the largest of any op; a multiple of 128 */
-    int threads;            /* out: of a CTA */
-    bool loader_reads_live; /* out: some op's pages depend on live values: see role_op */
+    int64_t scratch_bytes;           /* out: the largest of any op; a multiple of 128 */
+    int64_t page_bytes, least_pages; /* out: of the ring: a page's bytes, a multiple of 128; the fewest pages */
+    int threads;                     /* out: of a CTA */
+    bool loader_reads_live;          /* out: some op's pages depend on live values: see role_op */
 } emit_cuda_info;
 
 /* Writes the unit: program/instruction.h, cuda_abi.h, cuda_chip.h, cuda_prelude.h, cuda_math.h, cuda_dot.h, the ops'

@@ -417,6 +417,7 @@ typedef struct page_plan {
     int64_t block_bytes;            /* of 8 rows */
     int64_t page_bytes, last_bytes; /* of a whole page; of the weight's last page in a row */
     int64_t row_pages;              /* in a row of the weight */
+    int64_t page_blocks;            /* more than 1: all columns are one page */
 } page_plan;
 
 static page_plan plan_of(cuda_emit *e, const role_pages *p) {
@@ -431,6 +432,7 @@ static page_plan plan_of(cuda_emit *e, const role_pages *p) {
     out.page_bytes = out.atoms ? p->page_columns * 16 : 8 * role_band_row(t->type, p->page_columns);
     out.last_bytes = out.atoms ? last * 16 : 8 * role_band_row(t->type, last);
     out.block_bytes = (out.row_pages - 1) * out.page_bytes + out.last_bytes;
+    out.page_blocks = role_page_blocks(e->r, p, e->unit->page_bytes);
     int64_t low, high;
     const bool inside = p->rows->kind == TILE_CONST && role_range(e->r, p->row, &low, &high) &&
                         high + p->blocks * 8 <= (int64_t)align_up((uint64_t)p->rows->value.i, 8);
@@ -496,11 +498,27 @@ void cuda_pages(cuda_emit *e, const role_statement *s) {
                                         s->pages.page_columns, p.page_bytes);
     cuda_print(e, "const char *const %s = (const char *)%s->data + %s / 8 * %" PRId64 "%s;", from, tensor,
                cuda_scalar(e, s->pages.row), p.block_bytes, offset);
+    if (p.page_blocks > 1) {
+        const char *pages = cuda_name(e, "pages");
+        const int64_t bytes = p.page_blocks * p.block_bytes;
+        cuda_print(e, "const int %s = (%s + %" PRId64 ") / %" PRId64 ";", pages, p.blocks, p.page_blocks - 1,
+                   p.page_blocks);
+        cuda_print(e, "mt_stream(mt, %s, 1, 0, %s, %" PRId64 ", %s * %" PRId64 " - (%s - 1) * %" PRId64 ");", from,
+                   pages, bytes, p.blocks, p.block_bytes, pages, bytes);
+        return;
+    }
     const char *last = arena_printf(m, "(%s - 1)", page_count(e, &p)), *last_bytes;
     last_bytes = p.atoms ? arena_printf(m, "%s * 16", columns_of_page(e, &p, last))
                          : by_page(e, &p, last, p.page_bytes, p.last_bytes);
     cuda_print(e, "mt_stream(mt, %s, %s, %" PRId64 ", %s, %" PRId64 ", %s);", from, p.blocks, p.block_bytes,
                page_count(e, &p), p.page_bytes, last_bytes);
+}
+
+/* The number of 8-row blocks in the page that begins with block `block`, of `most` at most. */
+static const char *blocks_of_page(const cuda_emit *e, const page_plan *p, const char *block, const char *most) {
+    if (!strcmp(p->blocks, most) && p->pages->blocks % p->page_blocks == 0)
+        return arena_printf(e->memory, "%" PRId64, p->page_blocks);
+    return arena_printf(e->memory, "mt_min32(%" PRId64 ", %s - %s)", p->page_blocks, p->blocks, block);
 }
 
 static const char *product_type(const tile_format *f) { return f->scalar.exponent == 8 ? "MT_BF16" : "MT_F16"; }
@@ -514,8 +532,10 @@ void cuda_skinny(cuda_emit *e, const role_statement *s) {
                *product = product_type(s->product);
     cuda_print(e, "const char *const %s = mt_panel_row<%" PRId64 ">(%s, %" PRId64 ", mt->lane);", row, rows,
                e->names[s->from], stride);
-    CUDA_OPEN(e, "for (int %s = 0; %s < %" PRId64 "; %s++) {", block, block, s->pages.blocks, block);
-    cuda_print(e, "float even[4] = {0, 0, 0, 0}, odd[4] = {0, 0, 0, 0};");
+    const int64_t eights = p.page_blocks;
+    CUDA_OPEN(e, "for (int %s = 0; %s < %" PRId64 "; %s += %" PRId64 ") {", block, block, s->pages.blocks, block,
+              eights);
+    cuda_print(e, "float sums[%" PRId64 "][2][4] = {{{0}}};", eights);
     char fixed[32];
     snprintf(fixed, sizeof fixed, "%" PRId64, s->pages.blocks);
     if (strcmp(p.blocks, fixed)) cuda_print(e, "if (%s < %s)", block, p.blocks);
@@ -526,15 +546,22 @@ void cuda_skinny(cuda_emit *e, const role_statement *s) {
     const int64_t most = min_i64(s->pages.page_columns, s->pages.columns);
     const int64_t least = min_i64(most, (p.fixed_columns ? p.fixed_columns - 1 : -1) % s->pages.page_columns + 1);
     if (p.atoms)
-        cuda_print(e, "mt_dense_page<%" PRId64 ", %s, %s, %" PRId64 ">(mt, even, odd, %s / 64, %s, %" PRId64 ");", rows,
-                   product, product_type(p.format), least / 64, columns, at, stride);
+        cuda_print(
+            e, "mt_dense_page<%" PRId64 ", %s, %s, %" PRId64 ">(mt, sums[0][0], sums[0][1], %s / 64, %s, %" PRId64 ");",
+            rows, product, product_type(p.format), least / 64, columns, at, stride);
     else
-        cuda_print(e,
-                   "mt_block_page<%" PRId64 ", %s, %" PRId64 ", %" PRId64 ">(mt, even, odd, %s, %s, %s, %" PRId64 ");",
-                   rows, cuda_format_of(e->unit, p.format, s->product), least, most, columns,
-                   by_page(e, &p, page, p.page_bytes / 8, p.last_bytes / 8), at, stride);
+        cuda_print(
+            e, "mt_block_page<%" PRId64 ", %s, %" PRId64 ", %" PRId64 ">(mt, sums, %s, %s, %s, %s, %" PRId64 ");", rows,
+            cuda_format_of(e->unit, p.format, s->product), least, most, blocks_of_page(e, &p, block, fixed), columns,
+            by_page(e, &p, page, p.page_bytes / 8, p.last_bytes / 8), at, stride);
     cuda_close(e);
-    cuda_print(e, "mt_leave<%" PRId64 ">(%s, %" PRId64 ", %s * 8, even, odd, mt, %s);", rows, e->names[s->to], width,
-               block, s->adds ? "true" : "false");
+    for (int64_t i = 0; i < eights; i++) {
+        if (i && s->pages.blocks % eights && i >= s->pages.blocks % eights)
+            cuda_print(e, "if (%s + %" PRId64 " < %" PRId64 ")", block, i, s->pages.blocks);
+        cuda_print(e,
+                   "mt_leave<%" PRId64 ">(%s, %" PRId64 ", (%s + %" PRId64 ") * 8, sums[%" PRId64 "][0], sums[%" PRId64
+                   "][1], mt, %s);",
+                   rows, e->names[s->to], width, block, i, i, i, s->adds ? "true" : "false");
+    }
     cuda_close(e);
 }

@@ -30,8 +30,9 @@ typedef struct cuda_unit_text { /* what the ops of a unit share */
     arena *memory;
     text *formats;
     cuda_format *list;
-    bool lines; /* write #line */
-    bool marks; /* write MT_AT_LINE */
+    bool lines;         /* write #line */
+    bool marks;         /* write MT_AT_LINE */
+    int64_t page_bytes; /* of the unit's ring */
     mt_status status;
     mt_error *error;
 } cuda_unit_text;

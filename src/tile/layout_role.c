@@ -112,11 +112,12 @@ static void print_plan(text *out, const role_op *r, const role_statement *s) {
             const role_pages *p = &s->pages;
             const tile_param *q = &r->op.params[p->param];
             const int64_t columns = min_i64(p->page_columns, p->columns),
-                          bytes = role_layout_bytes(r->layout[q->ordinal], q->type, 8, columns);
+                          bytes = role_layout_bytes(r->layout[q->ordinal], q->type, 8 * p->page_blocks, columns);
             text_printf(out,
-                        "pages %d: %s, up to %" PRId64 " blocks of 8 rows x %" PRId64 " pages of up to %" PRId64
+                        "pages %d: %s, up to %" PRId64 " times %" PRId64 " rows x %" PRId64 " pages of up to %" PRId64
                         " bytes\n",
-                        p->number, q->name, p->blocks, ceil_div(p->columns, columns), bytes);
+                        p->number, q->name, ceil_div(p->blocks, p->page_blocks), 8 * p->page_blocks,
+                        ceil_div(p->columns, columns), bytes);
         }
         if (s->kind == ROLE_WIDE_PAGES)
             text_printf(out,
@@ -148,6 +149,8 @@ static void show_level2(shown *x) {
 
 void layout_print_role(text *out, const role_op *r) {
     shown x = {.out = out, .r = r};
+    role_op *const alone[] = {(role_op *)r};
+    int64_t least;
     if (r->op.level2) {
         text_printf(out, "pages: an instruction has %d of the ring from its beginning to its end\n", r->borrowed);
         show_level2(&x);
@@ -156,7 +159,7 @@ void layout_print_role(text *out, const role_op *r) {
     text_printf(out,
                 "budget: %" PRId64
                 " bytes of buffers; of the %d that a CTA of sm_90 can have, the rest goes to the ring "
-                "of pages, %d bytes each\n",
-                r->shared_bytes, SM_BYTES, ROLE_PAGE);
+                "of pages, %" PRId64 " bytes each\n",
+                r->shared_bytes, SM_BYTES, role_page_bytes(alone, 1, &least));
     show_statements(&x, r->consumer);
 }

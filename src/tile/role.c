@@ -13,8 +13,8 @@ int64_t role_band_row(const tile_format *f, int64_t columns) {
 
 int64_t role_band(const tile_format *f, int64_t columns) {
     const int64_t grain = BAND_GRAIN % f->block == 0 ? BAND_GRAIN : f->block;
-    int64_t most = ROLE_PAGE / 8 / tile_format_bytes(f, grain) * grain;
-    while (most > 0 && 8 * role_band_row(f, most) > ROLE_PAGE) most -= grain;
+    int64_t most = ROLE_LONG_PAGE / 8 / tile_format_bytes(f, grain) * grain;
+    while (most > 0 && 8 * role_band_row(f, most) > ROLE_LONG_PAGE) most -= grain;
     if (most <= 0) most = f->block;
     const int64_t bands = ceil_div(columns, most);
     return bands <= 1 ? columns : min_i64(most, (int64_t)align_up((uint64_t)ceil_div(columns, bands), (uint64_t)grain));
@@ -26,6 +26,40 @@ int64_t role_layout_bytes(role_layout layout, const tile_format *f, int64_t rows
     if (layout == ROLE_ATOMS) return blocks * ceil_div(columns, 64) * 1024;
     const int64_t band = role_band(f, columns), whole = columns / band;
     return blocks * 8 * (whole * role_band_row(f, band) + (columns % band ? role_band_row(f, columns % band) : 0));
+}
+
+int64_t role_page_block(const role_op *r, const role_pages *p) {
+    const tile_param *t = &r->op.params[p->param];
+    const int64_t columns = min_i64(p->page_columns, p->row_columns);
+    return r->layout[t->ordinal] == ROLE_ATOMS ? columns * 16 : 8 * role_band_row(t->type, columns);
+}
+
+int64_t role_page_blocks(const role_op *r, const role_pages *p, int64_t page_bytes) {
+    return max_i64(1, min_i64(p->page_blocks, page_bytes / role_page_block(r, p)));
+}
+
+/* The longest page with one block, and with as many as there are to be. */
+static void note_page_bytes(const role_op *r, const role_statement *s, int64_t *one, int64_t *many) {
+    for (; s; s = s->next) {
+        if (s->kind == ROLE_PAGES) {
+            const int64_t block = role_page_block(r, &s->pages);
+            *one = max_i64(*one, block);
+            *many = max_i64(*many, block * s->pages.page_blocks);
+        }
+        note_page_bytes(r, s->body, one, many);
+        note_page_bytes(r, s->otherwise, one, many);
+    }
+}
+
+int64_t role_page_bytes(role_op *const *ops, size_t count, int64_t *least) {
+    int64_t one = ROLE_PAGE, many = ROLE_PAGE;
+    bool atoms = false;
+    for (size_t i = 0; i < count; i++) {
+        atoms |= ops[i]->wide || ops[i]->op.level2;
+        note_page_bytes(ops[i], ops[i]->loader, &one, &many);
+    }
+    *least = atoms ? ROLE_LEAST_PAGES : ROLE_LEAST_PAGES * ROLE_PAGE / ROLE_LONG_PAGE;
+    return (int64_t)(atoms ? align_up((uint64_t)one, 1024) : align_up((uint64_t)many, 128));
 }
 
 static bool has_dot(const tile_node *n) {

@@ -70,6 +70,7 @@ enum {
     ROLE_WARPS = 8,
     ROLE_THREADS = 32 * ROLE_WARPS,
     ROLE_PAGE = 16384,       /* bytes of a page */
+    ROLE_LONG_PAGE = 20736,  /* of one with weights in blocks, at most: such a unit's pages are as long as it needs */
     ROLE_SHARED = 160 << 10, /* bytes of buffers that an instruction may have: what is left of an SM are pages */
     ROLE_LEAST_PAGES = 3,
     ROLE_KERNEL_SHARED = 12 << 10, /* at most: what the kernel has for itself, traced too, and what alignment takes */
@@ -186,7 +187,7 @@ typedef enum role_dot_mode {
 
 /* The pages of a slice of a weight, in the order of their use: for each of the `blocks` 8-row blocks from `row` on, as
  * far as the weight has them, for each page of columns from `column` on, as far as the slice and the weight have them,
- * all bytes of the block's columns there. */
+ * all bytes of the block's columns there. Where a block's columns are one short page, a page has several blocks. */
 typedef struct role_pages {
     int number; /* joins PAGES and SKINNY; from 1 */
     int param;
@@ -195,6 +196,7 @@ typedef struct role_pages {
     int64_t blocks;
     int64_t columns; /* of the slice; with ATOMS a multiple of 64 */
     int64_t page_columns;
+    int64_t page_blocks;   /* in a page of ROLE_LONG_PAGE bytes; role_page_blocks says how many of shorter ones */
     int64_t row_columns;   /* of the weight, with its padding */
     const tile_node *rows; /* of the weight: CONST or EXTENT */
 } role_pages;
@@ -314,6 +316,15 @@ mt_status role_lower_for(arena *a, role_op **out, const tile_op *source, const r
 
 /* The pages that an instruction of an op of level 2 holds at once; 0 for level 1. */
 int64_t role_borrowed_pages(const tile_op *op);
+
+/* Bytes of 8 rows in a page. */
+int64_t role_page_block(const role_op *r, const role_pages *p);
+/* 8-row blocks in a page of so many bytes, which at least one fits in. */
+int64_t role_page_blocks(const role_op *r, const role_pages *p, int64_t page_bytes);
+/* The bytes that a unit's pages have, for all ops in it; `count` of them. At least ROLE_PAGE. Wide products and level 2
+ * want pages that begin at multiples of 1024, and as many as there can be: beside them only what does not fit otherwise
+ * makes pages longer. *least: pages that the unit cannot do without. */
+int64_t role_page_bytes(role_op *const *ops, size_t count, int64_t *least);
 
 /* For people: variables and their places, the budget, the statements of each role. */
 void role_print(text *out, const role_op *r);

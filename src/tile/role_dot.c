@@ -102,6 +102,18 @@ static int new_parts(role_lowering *l, int variable, const tile_format *type, in
     return v;
 }
 
+/* Blocks in a page, where all columns of one are a page: a warp takes a page's slices in one straight run of code, no
+ * longer than MOST_SLICES. The pages of a slice of `blocks` are as equal as can be. */
+static int64_t blocks_of_page(const weight *w, const tile_node *column, int64_t columns, int64_t blocks) {
+    enum { MOST_SLICES = 16 };
+    if (w->layout != ROLE_BANDS || column->kind != TILE_CONST || column->value.i || columns < w->row_columns ||
+        role_band(w->format, w->row_columns) < w->row_columns)
+        return 1;
+    const int64_t most = min_i64(ROLE_LONG_PAGE / (8 * role_band_row(w->format, w->row_columns)),
+                                 MOST_SLICES / ceil_div(w->row_columns, 32 * ROLE_WARPS));
+    return most < 2 ? 1 : ceil_div(blocks, ceil_div(blocks, most));
+}
+
 /* A SKINNY in the place of a DOT. */
 static void make_skinny(role_lowering *l, role_statement *dot, const weight *w, int panel, const tile_node *row,
                         const tile_node *column, int64_t columns) {
@@ -119,6 +131,7 @@ static void make_skinny(role_lowering *l, role_statement *dot, const weight *w, 
                               .blocks = blocks,
                               .columns = panel_columns(w, columns),
                               .page_columns = w->layout == ROLE_ATOMS ? ROLE_PAGE / 16 : band,
+                              .page_blocks = blocks_of_page(w, column, columns, blocks),
                               .row_columns = w->layout == ROLE_ATOMS ? (int64_t)align_up((uint64_t)w->row_columns, 64)
                                                                      : w->row_columns,
                               .rows = l->r->op.params[w->access->param].extent[0]};

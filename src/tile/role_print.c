@@ -22,8 +22,8 @@ static void print_pages(text *out, const role_op *r, const role_pages *p) {
     tile_print_node(out, &r->op, p->row);
     text_printf(out, " : +%" PRId64 ", ", p->blocks * 8);
     tile_print_node(out, &r->op, p->column);
-    text_printf(out, " : +%" PRId64 "], pages of 8 rows x %" PRId64 " columns", p->columns,
-                min_i64(p->page_columns, p->columns));
+    text_printf(out, " : +%" PRId64 "], pages of %" PRId64 " rows x %" PRId64 " columns", p->columns,
+                8 * p->page_blocks, min_i64(p->page_columns, p->columns));
 }
 
 static void print_wide(text *out, const role_op *r, const role_wide *w) {

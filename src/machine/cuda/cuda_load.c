@@ -43,17 +43,18 @@ static mt_status plan_shared(cuda_session *s, const emit_cuda_info *info, mt_err
                                   error, "cannot ask for the kernel's shared memory");
     if (status != MT_OK) return status;
     const int64_t room = d->shared_bytes - fixed - info->scratch_bytes - SPARE_SHARED;
-    const int64_t pages = min_i64(room / CUDA_PAGE, CUDA_MOST_PAGES);
-    if (pages < ROLE_LEAST_PAGES)
+    const int64_t pages = min_i64(room / info->page_bytes, CUDA_MOST_PAGES);
+    if (pages < info->least_pages)
         return error_set(error, MT_E_LIMIT, d->where,
-                         "an op needs %lld bytes of shared memory; beside %d pages of %d bytes there are %lld",
-                         (long long)info->scratch_bytes, ROLE_LEAST_PAGES, CUDA_PAGE,
-                         (long long)(d->shared_bytes - fixed - SPARE_SHARED - ROLE_LEAST_PAGES * CUDA_PAGE));
+                         "an op needs %lld bytes of shared memory; beside %lld pages of %lld bytes there are %lld",
+                         (long long)info->scratch_bytes, (long long)info->least_pages, (long long)info->page_bytes,
+                         (long long)(d->shared_bytes - fixed - SPARE_SHARED - info->least_pages * info->page_bytes));
     status = device_pages(s->program, &s->binding, pages, error);
     if (status != MT_OK) return status;
-    s->shared_bytes = (unsigned)(pages * CUDA_PAGE + info->scratch_bytes);
+    s->shared_bytes = (unsigned)(pages * info->page_bytes + info->scratch_bytes);
     s->threads = (unsigned)info->threads;
     s->launch.pages = (uint32_t)pages;
+    s->launch.page_bytes = (uint32_t)info->page_bytes;
     s->launch.scratch_bytes = (uint32_t)info->scratch_bytes;
     status = cuda_check(cuda_api.cuFuncSetAttribute(s->kernel, CUDA_FUNCTION_DYNAMIC_SHARED, (int)s->shared_bytes),
                         d->where, error, "cannot give the kernel %u bytes of shared memory", s->shared_bytes);

@@ -376,8 +376,8 @@ static mt_status refresh(sim_session *s, mt_error *error) {
 static mt_status plan(sim_session *s, cuda_run *launch, int *ctas, mt_error *error) {
     const mt_program *p = s->program;
     const int64_t room = SIM_SHARED - (int64_t)align_up(s->unit->static_bytes, 1024) - s->scratch_bytes - 1024;
-    const int64_t pages = min_i64(room / CUDA_PAGE, s->machine->pages ? s->machine->pages : CUDA_MOST_PAGES);
-    if (pages < LEAST_PAGES)
+    const int64_t pages = min_i64(room / s->page_bytes, s->machine->pages ? s->machine->pages : CUDA_MOST_PAGES);
+    if (pages < s->least_pages)
         return error_set(error, MT_E_LIMIT, NULL,
                          "an op needs %lld bytes of shared memory; beside them there are %lld pages",
                          (long long)s->scratch_bytes, (long long)pages);
@@ -409,6 +409,7 @@ static mt_status plan(sim_session *s, cuda_run *launch, int *ctas, mt_error *err
                          .instruction_count = (uint32_t)p->instructions_count,
                          .live_count = (uint32_t)p->lives_count,
                          .pages = (uint32_t)pages,
+                         .page_bytes = (uint32_t)s->page_bytes,
                          .scratch_bytes = (uint32_t)s->scratch_bytes};
     return MT_OK;
 }

@@ -354,7 +354,7 @@ typedef struct sim_session {
     bool stale, broken;
     void *code;
     const sim_unit *unit;
-    int64_t scratch_bytes;
+    int64_t scratch_bytes, page_bytes, least_pages; /* emit_cuda_info */
     uint32_t epoch;
     sim_finding findings[SIM_FINDINGS]; /* of the last run */
     int finding_count;
@@ -375,10 +375,10 @@ mt_status sim_find_memories(sim_session *s, sim_run *r, mt_error *error);
 /* The words behind "sim:", as at the head of sim.c. */
 mt_status sim_schedule_parse(const char *words, sim_machine *m, mt_error *error);
 
-/* sim_load.c: compiles the program's ops; fills session->code, unit, scratch_bytes. */
+/* sim_load.c: compiles the program's ops; fills session->code, unit, what emit_cuda says of it. */
 mt_status sim_session_load(sim_session *s, mt_error *error);
 /* The unit of some ops, loaded; its symbol mt_sim_unit is a sim_unit. */
-mt_status sim_compile(const sim_machine *m, const emit_cuda_op *ops, size_t count, int64_t *scratch_bytes, void **code,
+mt_status sim_compile(const sim_machine *m, const emit_cuda_op *ops, size_t count, emit_cuda_info *info, void **code,
                       mt_error *error);
 bool sim_chip_text(text *out); /* what takes the place of cuda_chip.h; false: no memory */
 const char *sim_tail_text(void);

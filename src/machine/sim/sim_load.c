@@ -100,7 +100,7 @@ bool sim_chip_text(text *out) {
 
 const char *sim_tail_text(void) { return file_text("sim_tail.h"); }
 
-mt_status sim_compile(const sim_machine *m, const emit_cuda_op *ops, size_t count, int64_t *scratch_bytes, void **code,
+mt_status sim_compile(const sim_machine *m, const emit_cuda_op *ops, size_t count, emit_cuda_info *info, void **code,
                       mt_error *error) {
     const char *cxx = getenv("CXX");
     const compile_options options = {.language = "C++",
@@ -114,12 +114,12 @@ mt_status sim_compile(const sim_machine *m, const emit_cuda_op *ops, size_t coun
     compile_unit unit = {.name = "program", .what = "the program"};
     sim_calls_ready();
     mt_status status = sim_chip_text(&chip) ? MT_OK : error_set(error, MT_E_MEMORY, NULL, "no memory for a session");
-    emit_cuda_info info = {.chip = chip.data, .tail = sim_tail_text(), .marks = true, .no_lines = true};
-    if (status == MT_OK) status = emit_cuda(&unit.code, ops, count, &info, error);
+    *info = (emit_cuda_info){.chip = chip.data, .tail = sim_tail_text(), .marks = true, .no_lines = true};
+    if (status == MT_OK) status = emit_cuda(&unit.code, ops, count, info, error);
+    info->chip = NULL;
     if (status == MT_OK && m->edit) m->edit(&unit.code, m->edit_context);
     if (status == MT_OK) status = compile_units(&options, &unit, 1, error);
     *code = unit.handle;
-    *scratch_bytes = info.scratch_bytes;
     text_free(&chip);
     text_free(&unit.code);
     return status;
@@ -130,7 +130,12 @@ mt_status sim_session_load(sim_session *s, mt_error *error) {
     emit_cuda_op *ops = NULL;
     mt_status status = device_layouts(p, &s->binding, s->memory, &s->layouts, error);
     if (status == MT_OK) status = device_ops(p, &s->binding, s->layouts, s->memory, &ops, error);
-    if (status == MT_OK) status = sim_compile(s->machine, ops, p->ops_count, &s->scratch_bytes, &s->code, error);
-    if (status == MT_OK) s->unit = unit_of(s->code);
+    emit_cuda_info info;
+    if (status == MT_OK) status = sim_compile(s->machine, ops, p->ops_count, &info, &s->code, error);
+    if (status != MT_OK) return status;
+    s->unit = unit_of(s->code);
+    s->scratch_bytes = info.scratch_bytes;
+    s->page_bytes = info.page_bytes;
+    s->least_pages = info.least_pages;
     return status;
 }

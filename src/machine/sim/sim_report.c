@@ -55,14 +55,14 @@ sim_words sim_address(const sim_run *r, const sim_cta *cta, const void *p) {
         const sim_barriers *b = r->session->unit->barriers;
         for (; b->name; b++)
             if (at >= b->offset && at < b->offset + b->count * 8) break;
-        const size_t pages = r->launch.pages * (size_t)CUDA_PAGE;
+        const size_t pages = r->launch.pages * (size_t)r->launch.page_bytes;
         if (at < cta->rest && b->name)
             snprintf(out.text, sizeof out.text, "%s[%zu]", b->name, (at - b->offset) / 8);
         else if (at < cta->rest)
             snprintf(out.text, sizeof out.text, "the CTA's shared memory + %zu", (size_t)at);
         else if (at - cta->rest < pages)
-            snprintf(out.text, sizeof out.text, "page %zu + %zu", (at - cta->rest) / CUDA_PAGE,
-                     (at - cta->rest) % CUDA_PAGE);
+            snprintf(out.text, sizeof out.text, "page %zu + %zu", (at - cta->rest) / r->launch.page_bytes,
+                     (at - cta->rest) % r->launch.page_bytes);
         else
             snprintf(out.text, sizeof out.text, "the op's shared memory + %zu", (size_t)(at - cta->rest - pages));
         return out;

@@ -271,7 +271,7 @@ static void prepare(sim_run *r, const cuda_run *launch) {
         cta->run = r;
         cta->number = c;
         cta->rest = (uint32_t)align_up(s->unit->static_bytes, 1024);
-        cta->shared_bytes = cta->rest + launch->pages * CUDA_PAGE + launch->scratch_bytes;
+        cta->shared_bytes = cta->rest + launch->pages * launch->page_bytes + launch->scratch_bytes;
         memset(cta->shared, 0xff, cta->shared_bytes);
         for (int w = 0; w < SIM_WARPS; w++) {
             sim_warp *warp = &cta->warp[w];

@@ -372,7 +372,7 @@ void sim_access(const void *p, uint32_t bytes, uint32_t kind) {
     const uintptr_t offset = (uintptr_t)p - (uintptr_t)cta->shared;
     if (offset < cta->shared_bytes) {
         if (bytes > cta->shared_bytes - offset) report_outside(r, w, l, p, bytes, kind);
-        a.page = offset - cta->rest < r->launch.pages * (uintptr_t)CUDA_PAGE;
+        a.page = offset - cta->rest < r->launch.pages * (uintptr_t)r->launch.page_bytes;
         touch_all(r, &a, cta->cells, offset, bytes);
         return;
     }
@@ -457,7 +457,7 @@ void sim_access_store(sim_run *r, sim_cta *cta, const sim_store *s, const sim_cl
                 .kind = SIM_READ | SIM_ASYNC,
                 .clock = known,
                 .address = s->from,
-                .page = offset - cta->rest < r->launch.pages * (size_t)CUDA_PAGE};
+                .page = offset - cta->rest < r->launch.pages * (size_t)r->launch.page_bytes};
     touch_all(r, &a, cta->cells, offset, s->bytes);
     a.lane = lane + 1;
     a.kind = SIM_WRITE | SIM_ASYNC;
@@ -476,7 +476,7 @@ void sim_access_wgmma(sim_run *r, sim_warp *w, const sim_clock *clock, const voi
                 .kind = SIM_READ | SIM_ASYNC,
                 .clock = clock,
                 .address = p,
-                .page = offset - w->cta->rest < r->launch.pages * (size_t)CUDA_PAGE};
+                .page = offset - w->cta->rest < r->launch.pages * (size_t)r->launch.page_bytes};
     if (offset >= w->cta->shared_bytes || bytes > w->cta->shared_bytes - offset)
         report_outside(r, w, r->lane, p, bytes, SIM_READ);
     touch_all(r, &a, w->cta->cells, offset, bytes);
