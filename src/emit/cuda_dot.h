@@ -51,6 +51,7 @@ template <int ROWS, int TYPE, int WEIGHT, int LEAST>
 MT_DEVICE void mt_dense_page(mt_context *mt, float (&even)[4], float (&odd)[4], int atoms, const char *row,
                              int stride) {
     const char *page = mt_page_take(mt);
+    const bool seen = mt_page_look(mt);
     const int r = mt->lane / 4, q = mt->lane % 4;
     uint4 w[4], v[4]; /* weights; rows of the panel (at most 4: x, y its pairs) */
     const int below = mt_panel_below<ROWS>(stride, mt->lane);
@@ -67,7 +68,7 @@ MT_DEVICE void mt_dense_page(mt_context *mt, float (&even)[4], float (&odd)[4], 
                 v[i] = *(const uint4 *)from;
         }
     }
-    mt_page_release(mt);
+    mt_page_release(mt, seen);
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         if ((i / 2 + 1) * CUDA_WARPS > LEAST && mt->warp + i / 2 * CUDA_WARPS >= atoms) continue;
@@ -119,6 +120,7 @@ template <int ROWS, typename FORMAT, int LEAST, int MOST, int EIGHTS>
 MT_DEVICE void mt_block_page(mt_context *mt, float (&sums)[EIGHTS][2][4], int eights, int columns, int bytes,
                              const char *row, int stride) {
     const char *page = mt_page_take(mt);
+    const bool seen = mt_page_look(mt);
     const int below = mt_panel_below<ROWS>(stride, mt->lane);
     const uint8_t *blocks = (const uint8_t *)page + mt->lane / 4 * bytes;
 #pragma unroll
@@ -128,7 +130,7 @@ MT_DEVICE void mt_block_page(mt_context *mt, float (&sums)[EIGHTS][2][4], int ei
             for (int e = 0; e < EIGHTS; e++)
                 mt_slice<ROWS, FORMAT>(sums[e][0], sums[e][1], i, row, below,
                                        blocks + (e < eights ? e : eights - 1) * 8 * bytes, mt);
-    mt_page_release(mt);
+    mt_page_release(mt, seen);
 #pragma unroll
     for (int e = 0; e < EIGHTS; e++)
 #pragma unroll
@@ -141,10 +143,10 @@ template <int ROWS>
 MT_DEVICE void mt_leave(float *parts, int stride, int at, const float (&even)[4], const float (&odd)[4],
                         const mt_context *mt, bool adds) {
     const int r = mt->lane / 4, q = mt->lane % 4;
-    if (ROWS <= 4 && q < ROWS) {
+    if (ROWS <= 4) { /* all lanes add: to jump over that takes longer */
         float *to = parts + (mt->warp * ROWS + q) * stride + at + r;
         const float a = (even[0] + even[3]) + (odd[0] + odd[3]);
-        *to = adds ? *to + a : a;
+        if (q < ROWS) *to = adds ? *to + a : a;
     }
 #pragma unroll
     for (int half = 0; half < (ROWS > 8 ? 2 : ROWS > 4 ? 1 : 0); half++) {

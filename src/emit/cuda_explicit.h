@@ -59,13 +59,13 @@ MT_DEVICE uint32_t mt_borrow(mt_context *mt, int pages) {
 MT_DEVICE uint32_t mt_borrowed(mt_context *mt, int pages) {
     uint32_t page = mt->page, phase = mt->page_phase;
     for (int i = 0; i < pages; i++) {
-        if (!mt->stopped) mt_wait_page(mt, &mt->cta->page_full[page], phase);
+        if (i || !mt->seen) mt_wait_page(mt, &mt->cta->page_full[page], phase);
         if (++page == mt->launch->pages) page = 0, phase ^= 1;
     }
     return mt->page;
 }
 MT_DEVICE void mt_give_back(mt_context *mt, int pages) {
-    for (int i = 0; i < pages; i++) mt_page_release(mt);
+    for (int i = 0; i < pages; i++) mt_page_release(mt, false);
 }
 MT_DEVICE char *mt_borrowed_page(const mt_context *mt, uint32_t first, int64_t number) {
     uint32_t page = first + (uint32_t)number;

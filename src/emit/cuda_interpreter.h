@@ -294,7 +294,7 @@ extern "C" __global__ void __launch_bounds__(MT_THREADS, 1) monotile(const __gri
     c.pages = mt_keep_shared(&dynamic[0]);
     c.scratch = c.pages + (size_t)launch.pages * launch.page_bytes;
     c.page = c.page_phase = c.sequence = 0;
-    c.holds = false;
+    c.holds = c.seen = false;
     c.epoch = launch.epoch;
     c.thread = (int)threadIdx.x;
     c.warp = c.thread / 32;

@@ -54,6 +54,7 @@ typedef struct mt_context {
     const mt_slot *slot;       /* the current instruction */
     char *pages, *scratch;     /* dynamic shared memory */
     uint32_t page, page_phase; /* the ring position: index, and the parity of its next full phase */
+    bool seen;                 /* consumers: that page is full, as this thread has seen (mt_page_look) */
     uint32_t epoch;            /* of this role's run */
     uint32_t sequence;         /* loader, consumers: number of the current instruction of this CTA; from 1 */
     bool holds;                /* loader: see mt_hold */
@@ -169,6 +170,7 @@ MT_DEVICE void mt_page_next(mt_context *c) {
         c->page = 0;
         c->page_phase ^= 1;
     }
+    c->seen = false;
 }
 
 /* A release fence waits for the loads that its SM has under way, which can be all of the ring: microseconds, and at the
@@ -242,15 +244,22 @@ MT_DEVICE uint64_t *mt_page_expect(mt_context *c, uint32_t bytes) {
 /* Consumers (every thread of every warp): waits for the next page. After a wait that gave up the page's contents are
  * undefined; the code goes on to where all meet. */
 MT_DEVICE const char *mt_page_take(mt_context *c) {
-    if (!c->stopped) mt_wait_page(c, &c->cta->page_full[c->page], c->page_phase); /* loader's mt_page_fill */
+    if (!c->seen) mt_wait_page(c, &c->cta->page_full[c->page], c->page_phase); /* loader's mt_page_fill */
     MT_TRACED(if (!c->first_page) c->first_page = mt_clock();)
     return c->pages + (size_t)c->page * c->launch->page_bytes;
 }
-/* Consumers: this warp has read the page. */
-MT_DEVICE void mt_page_release(mt_context *c) {
+/* Consumers: whether the page behind the one that was taken is full, too. Asked ahead, since a wait takes long even
+ * when there is nothing to wait for. */
+MT_DEVICE bool mt_page_look(const mt_context *c) {
+    const bool turns = c->page + 1 == c->launch->pages;
+    return mt_mbarrier_test(&c->cta->page_full[turns ? 0 : c->page + 1], c->page_phase ^ turns);
+}
+/* Consumers: this warp has read the page. `seen`: the next one is full. */
+MT_DEVICE void mt_page_release(mt_context *c, bool seen) {
     __syncwarp();
     if (c->lane == 0) mt_mbarrier_arrive(&c->cta->page_empty[c->page]); /* loader's mt_page_acquire */
     mt_page_next(c);
+    c->seen = seen;
 }
 
 /* ---- operands ---- */

@@ -172,7 +172,7 @@ MT_DEVICE void mt_decode_page(mt_context *mt, char *tile, int skip, int columns)
             *(uint2 *)(at + (chunk ^ s % 2 * 64)) = make_uint2(w[0], w[1]);
             *(uint2 *)(at + (chunk ^ s % 2 * 64 ^ 32)) = make_uint2(w[2], w[3]);
         }
-    mt_page_release(mt);
+    mt_page_release(mt, false);
 }
 
 /* The row of a thread's upper (half 0) or lower elements in the tile, and the first column of a group. */
