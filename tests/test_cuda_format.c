@@ -1,6 +1,7 @@
 /* The CUDA decoders of block formats, as the tensor cores take them: pairs of every slice of random blocks (any bits:
  * infinities, subnormals, NaN) against the interpreter of declarations. In bf16 they are its values, rounded; in f16
- * the last operation may have been rounded once instead of twice, which is seldom seen, and then in the last bit. */
+ * the last operation may have been rounded once instead of twice, which is seldom seen, and then in the last bit. And
+ * codes and scales apart: together they are the values, but for roundings to f32. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,16 +18,40 @@ static const char *const products[] = {"bf16", "f16"};
 enum { FORMATS = COUNT_OF(formats), DECODERS = 2 * FORMATS, BLOCKS = 300 };
 
 typedef void decode_function(const uint8_t *block, int slice, int q, uint32_t *w);
+/* factors: for each half scale, bias, offset and what a pair's number is to be multiplied with. False: there is none.
+ */
+typedef bool apart_function(const uint8_t *block, int slice, int q, uint32_t *w, float *factors);
 
-/* The function that gives a decoder's words. */
+static const char apart_text[] =
+    "template <typename F> static bool apart(const uint8_t *p, int slice, int q, uint32_t *w, float *f) {\n"
+    "    if constexpr (F::APART) {\n"
+    "        uint32_t all[4];\n"
+    "        float scale[2], bias[2], offset[2];\n"
+    "        F::apart(all, scale, bias, offset, p, slice, q);\n"
+    "        memcpy(w, all, sizeof all);\n"
+    "        for (int h = 0; h < 2; h++) {\n"
+    "            f[4 * h] = scale[h], f[4 * h + 1] = bias[h], f[4 * h + 2] = offset[h];\n"
+    "            f[4 * h + 3] = ldexpf(1, F::POWER + h * F::HIGHER);\n"
+    "        }\n"
+    "        return (F::BIAS || (bias[0] == 0 && bias[1] == 0)) &&\n"
+    "               (F::OFFSET || (offset[0] == 0 && offset[1] == 0)) &&\n"
+    "               (!F::SAME || !memcmp(&scale[0], &scale[1], 4));\n"
+    "    }\n"
+    "    return false;\n"
+    "}\n";
+
+/* The functions that give a decoder's words, and its codes apart. */
 static void add_function(text *more, const char *format, const char *product) {
     text_printf(more,
                 "extern \"C\" void decode_%s_%s(const uint8_t *p, int slice, int q, uint32_t *w) {\n"
                 "    uint32_t all[4];\n"
                 "    mt_format_%s_as_%s::slice(all, p, slice, q);\n"
                 "    memcpy(w, all, sizeof all);\n"
+                "}\n"
+                "extern \"C\" bool apart_%s_%s(const uint8_t *p, int slice, int q, uint32_t *w, float *f) {\n"
+                "    return apart<mt_format_%s_as_%s>(p, slice, q, w, f);\n"
                 "}\n",
-                format, product, format, product);
+                format, product, format, product, format, product, format, product);
 }
 
 static bool is_nan(uint32_t code, const tile_format *product) {
@@ -63,6 +88,35 @@ static int differences(decode_function *decode, const tile_format *f, const tile
     return different;
 }
 
+/* False: the format gives no codes apart. */
+static bool check_apart(apart_function *apart, const tile_format *f) {
+    _Alignas(16) uint8_t block[4096];
+    static float want[1024];
+    const tile_scalar f16 = tile_format_find("f16")->scalar;
+    for (int b = 0; b < BLOCKS; b++) {
+        for (size_t i = 0; i < (size_t)f->bits / 8; i++) block[i] = (uint8_t)random_bits();
+        tile_format_decode(f, block, want);
+        for (int slice = 0; slice < f->block / 32; slice++)
+            for (int q = 0; q < 4; q++) {
+                uint32_t w[4];
+                float factors[8];
+                if (!apart(block, slice, q, w, factors)) return false;
+                for (int e = 0; e < 8; e++) {
+                    const int element = slice * 32 + e / 4 * 16 + q * 4 + e % 4;
+                    const float *of = factors + e / 4 * 4;
+                    const double code = tile_scalar_decode(f16, w[e / 2] >> e % 2 * 16 & 0xffff) * (double)of[3],
+                                 product = ((double)code - (double)of[1]) * (double)of[0],
+                                 value = product + (double)of[2], expected = (double)want[element],
+                                 size = fabs(product) + fabs((double)of[2]);
+                    if (!isfinite(expected) || !isfinite(value)) continue;
+                    if (fabs(value - expected) > size * 0x1p-22)
+                        fail_msg("%s apart, block %d, element %d: %g, not %g", f->name, b, element, value, expected);
+                }
+            }
+    }
+    return true;
+}
+
 static void test_decoders(void **state) {
     (void)state;
     static emit_cuda_op ops[DECODERS];
@@ -74,6 +128,7 @@ static void test_decoders(void **state) {
         print_message("skipped: there is no g++ to run the emitted code with\n");
         skip();
     }
+    text_string(&more, apart_text);
     for (int i = 0; i < DECODERS; i++) {
         test_case c = {.source = "linear", .constants = lines[i]};
         snprintf(lines[i], sizeof lines[i], "N=16 K=1024 BM=1 BN=16 W=%s P=%s", formats[i / 2], products[i % 2]);
@@ -93,6 +148,16 @@ static void test_decoders(void **state) {
         assert_non_null(decode);
         const int different = differences(decode, f, tile_format_find(products[i % 2]));
         if (different > BLOCKS * f->block / 1000) fail_msg("%s: %d codes differ", name, different);
+    }
+    for (int i = 0; i < DECODERS; i++) {
+        char name[64];
+        apart_function *apart;
+        const tile_format *f = tile_format_find(formats[i / 2]);
+        snprintf(name, sizeof name, "apart_%s_%s", formats[i / 2], products[i % 2]);
+        *(void **)&apart = dlsym(library, name);
+        assert_non_null(apart);
+        const bool wanted = i % 2 && strcmp(f->name, "e4m3_block128"); /* three bits of significand: not in a byte */
+        if (check_apart(apart, f) != wanted) fail_msg("%s: codes are%s apart", name, wanted ? " not" : "");
     }
     text_free(&unit);
     text_free(&more);

@@ -89,15 +89,65 @@ MT_DEVICE void mt_dense_page(mt_context *mt, float (&even)[4], float (&odd)[4], 
     }
 }
 
+/* ---- weights in blocks ----
+ *
+ * FORMAT has the sizes of a block and its decoder: the 8 elements of lane q of slice `slice` of a block, as pairs of
+ * the product's type. Where it also gives codes and scales apart (emit_cuda_format.c), a product of at most 4 rows
+ * multiplies the codes, half a slice at a time, and what comes out by the half's scale, in f32: that is fewer
+ * instructions, and nothing is rounded to f16. The bias and the offset are multiplied by the sum of the panel's
+ * elements there: what a product with ones gives. All is 2^-POWER of what it stands for, until the sums leave the
+ * registers. */
+
+template <typename FORMAT, int ROWS> MT_DEVICE constexpr bool mt_apart() { return ROWS <= 4 && FORMAT::APART; }
+
+/* Sums of the panel's elements of this warp's slices: of each half; x[i][0] of both where FORMAT has one scale for
+ * these. Of `columns` columns from `row` on. */
+template <int ROWS, typename FORMAT, int LEAST, int N>
+MT_DEVICE void mt_panel_sums(float (&x)[N][2], int columns, const char *row, const mt_context *mt) {
+    if constexpr (mt_apart<FORMAT, ROWS>())
+        if constexpr (FORMAT::BIAS || FORMAT::OFFSET) {
+            const uint32_t one =
+                FORMAT::POWER > 14 ? 0x00010001u << (24 - FORMAT::POWER) : 0x04000400u * (15 - FORMAT::POWER);
+#pragma unroll
+            for (int i = 0; i < N; i++)
+                if ((i + 1) * CUDA_WARPS * 32 <= LEAST || mt->warp + i * CUDA_WARPS < columns / 32) {
+                    const uint2 v = *(const uint2 *)(row + (mt->warp + i * CUDA_WARPS) * 64 + mt->lane / 4 % 2 * 32 +
+                                                     mt->lane % 4 * 8);
+                    float d[4] = {0, 0, 0, 0};
+                    mt_mma<FORMAT::PRODUCT>(d, one, one, one, one, v.x, v.y);
+                    x[i][0] = FORMAT::SAME ? d[0] + d[1] : d[0];
+                    x[i][1] = d[1];
+                }
+        }
+}
+
 /* Slice warp + i * CUDA_WARPS of 8 rows: `row` is the lane's place in the panel, `blocks` its row in the page. */
 template <int ROWS, typename FORMAT>
 MT_DEVICE void mt_slice(float (&even)[4], float (&odd)[4], int i, const char *row, int below, const uint8_t *blocks,
-                        const mt_context *mt) {
+                        const float (&x)[2], const mt_context *mt) {
     enum { SLICES = FORMAT::BLOCK / 32, TYPE = FORMAT::PRODUCT, WHOLE = CUDA_WARPS % SLICES == 0 };
     const int q = mt->lane % 4, s = mt->warp + i * CUDA_WARPS;
-    const int block = WHOLE ? mt->warp / SLICES + i * (CUDA_WARPS / SLICES) : s / SLICES;
+    const int block = WHOLE ? mt->warp / SLICES + i * (CUDA_WARPS / SLICES) : s / SLICES,
+              slice = WHOLE ? mt->warp % SLICES : s % SLICES;
     uint32_t w[4]; /* the low half's pairs, then the high half's */
-    FORMAT::slice(w, blocks + block * FORMAT::BYTES, WHOLE ? mt->warp % SLICES : s % SLICES, q);
+    if constexpr (mt_apart<FORMAT, ROWS>()) {
+        float scale[2], bias[2], offset[2], d[4] = {0, 0, 0, 0};
+        FORMAT::apart(w, scale, bias, offset, blocks + block * FORMAT::BYTES, slice, q);
+        const uint2 v = *(const uint2 *)(row + s * 64 + mt->lane / 4 % 2 * 32 + q * 8);
+        mt_mma<TYPE>(d, w[0], w[2], w[1], w[3], v.x, v.y);
+        float *sum = i % 2 ? odd : even;
+        const float high = FORMAT::HIGHER < 0 ? 1.0f / (1 << (FORMAT::HIGHER < 0 ? -FORMAT::HIGHER : 0))
+                                              : (float)(1 << (FORMAT::HIGHER < 0 ? 0 : FORMAT::HIGHER));
+        float product[2] = {FORMAT::SAME ? d[0] + d[3] * high : d[0], d[3] * high};
+#pragma unroll
+        for (int half = 0; half < (FORMAT::SAME ? 1 : 2); half++) {
+            if (FORMAT::BIAS) product[half] -= bias[half] * x[half];
+            sum[0] += scale[half] * product[half];
+            if (FORMAT::OFFSET) sum[0] += offset[half] * x[half];
+        }
+        return;
+    }
+    FORMAT::slice(w, blocks + block * FORMAT::BYTES, slice, q);
     if (ROWS <= 4) {
         const uint2 v = *(const uint2 *)(row + s * 64 + mt->lane / 4 % 2 * 32 + q * 8);
         mt_mma<TYPE>(i % 2 ? odd : even, w[0], w[2], w[1], w[3], v.x, v.y);
@@ -105,37 +155,45 @@ MT_DEVICE void mt_slice(float (&even)[4], float (&odd)[4], int i, const char *ro
 #pragma unroll
     for (int half = 0; half < (ROWS > 4 ? 2 : 0); half++) {
         const uint2 v = *(const uint2 *)(row + s * 64 + half * 32 + q * 8);
-        uint2 x = make_uint2(0, 0);
-        if (ROWS > 8) x = *(const uint2 *)(row + below + s * 64 + half * 32 + q * 8);
-        mt_mma<TYPE>(half ? odd : even, v.x, x.x, v.y, x.y, w[half * 2], w[half * 2 + 1]);
+        uint2 y = make_uint2(0, 0);
+        if (ROWS > 8) y = *(const uint2 *)(row + below + s * 64 + half * 32 + q * 8);
+        mt_mma<TYPE>(half ? odd : even, v.x, y.x, v.y, y.y, w[half * 2], w[half * 2 + 1]);
     }
 }
 
-/* A page of EIGHTS times 8 rows, `bytes` apart, of blocks: `columns` of them, from LEAST to MOST. FORMAT has the sizes
- * of a block and its decoder: the 8 elements of lane q of slice `slice` of a block, as pairs of the product's type. All
- * slices of a warp are one straight run of code, so that their loads and decodings overlap, and the panel is read once.
- * The last page may have fewer rows, `eights`: in the place of the others the last of them are taken again, and given
- * up. */
-template <int ROWS, typename FORMAT, int LEAST, int MOST, int EIGHTS>
-MT_DEVICE void mt_block_page(mt_context *mt, float (&sums)[EIGHTS][2][4], int eights, int columns, int bytes,
-                             const char *row, int stride) {
+/* A page of EIGHTS times 8 rows, `bytes` apart, of blocks: `columns` of them, from LEAST on, at most N slices of a
+ * warp. All of these are one straight run of code, so that their loads and decodings overlap, and the panel is read
+ * once. The last page may have fewer rows, `eights`: in the place of the others the last of them are taken again, and
+ * given up. */
+template <int ROWS, typename FORMAT, int LEAST, int N, int EIGHTS>
+MT_DEVICE void mt_block_page(mt_context *mt, float (&sums)[EIGHTS][2][4], const float (&x)[N][2], int eights,
+                             int columns, int bytes, const char *row, int stride) {
     const char *page = mt_page_take(mt);
     const bool seen = mt_page_look(mt);
     const int below = mt_panel_below<ROWS>(stride, mt->lane);
     const uint8_t *blocks = (const uint8_t *)page + mt->lane / 4 * bytes;
 #pragma unroll
-    for (int i = 0; i < (MOST / 32 + CUDA_WARPS - 1) / CUDA_WARPS; i++)
+    for (int i = 0; i < N; i++)
         if ((i + 1) * CUDA_WARPS * 32 <= LEAST || mt->warp + i * CUDA_WARPS < columns / 32)
 #pragma unroll
             for (int e = 0; e < EIGHTS; e++)
                 mt_slice<ROWS, FORMAT>(sums[e][0], sums[e][1], i, row, below,
-                                       blocks + (e < eights ? e : eights - 1) * 8 * bytes, mt);
+                                       blocks + (e < eights ? e : eights - 1) * 8 * bytes, x[i], mt);
     mt_page_release(mt, seen);
 #pragma unroll
     for (int e = 0; e < EIGHTS; e++)
 #pragma unroll
         for (int j = 0; j < 8; j++)
             if (e >= eights) sums[e][j / 4][j % 4] = 0;
+}
+/* Behind the last page: the sums are what they stand for. */
+template <int ROWS, typename FORMAT, int EIGHTS> MT_DEVICE void mt_block_sums(float (&sums)[EIGHTS][2][4]) {
+    if constexpr (mt_apart<FORMAT, ROWS>())
+#pragma unroll
+        for (int e = 0; e < EIGHTS; e++) {
+            sums[e][0][0] = (sums[e][0][0] + sums[e][1][0]) * (float)(1 << FORMAT::POWER);
+            sums[e][0][3] = sums[e][1][0] = sums[e][1][3] = -0.0f; /* nothing to add */
+        }
 }
 
 /* What this warp has of an 8-row block goes to its rows [ROWS, stride] of the parts: columns `at` .. at + 7. */

@@ -533,6 +533,17 @@ void cuda_skinny(cuda_emit *e, const role_statement *s) {
     cuda_print(e, "const char *const %s = mt_panel_row<%" PRId64 ">(%s, %" PRId64 ", mt->lane);", row, rows,
                e->names[s->from], stride);
     const int64_t eights = p.page_blocks;
+    const bool single = p.fixed_columns && p.fixed_columns <= s->pages.page_columns;
+    const char *columns = columns_of_page(e, &p, page);
+    const char *at = arena_printf(m, "%s + %s * %" PRId64, row, page, s->pages.page_columns * 2);
+    /* A page has all of its columns, unless it is the weight's last one, or the slice's. */
+    const int64_t most = min_i64(s->pages.page_columns, s->pages.columns);
+    const int64_t least = min_i64(most, (p.fixed_columns ? p.fixed_columns - 1 : -1) % s->pages.page_columns + 1);
+    const char *format = p.atoms ? NULL : cuda_format_of(e->unit, p.format, s->product), *sums = NULL;
+    if (format)
+        sums = arena_printf(m, "float x[%" PRId64 "][2]; mt_panel_sums<%" PRId64 ", %s, %" PRId64 ">(x, %s, %s, mt);",
+                            ceil_div(most, 32 * ROLE_WARPS), rows, format, least, columns, single ? row : at);
+    if (sums && single) cuda_print(e, "%s", sums);
     CUDA_OPEN(e, "for (int %s = 0; %s < %" PRId64 "; %s += %" PRId64 ") {", block, block, s->pages.blocks, block,
               eights);
     cuda_print(e, "float sums[%" PRId64 "][2][4] = {{{0}}};", eights);
@@ -540,21 +551,17 @@ void cuda_skinny(cuda_emit *e, const role_statement *s) {
     snprintf(fixed, sizeof fixed, "%" PRId64, s->pages.blocks);
     if (strcmp(p.blocks, fixed)) cuda_print(e, "if (%s < %s)", block, p.blocks);
     CUDA_OPEN(e, "for (int %s = 0; %s < %s; %s++) {", page, page, page_count(e, &p), page);
-    const char *columns = columns_of_page(e, &p, page);
-    const char *at = arena_printf(m, "%s + %s * %" PRId64, row, page, s->pages.page_columns * 2);
-    /* A page has all of its columns, unless it is the weight's last one, or the slice's. */
-    const int64_t most = min_i64(s->pages.page_columns, s->pages.columns);
-    const int64_t least = min_i64(most, (p.fixed_columns ? p.fixed_columns - 1 : -1) % s->pages.page_columns + 1);
+    if (sums && !single) cuda_print(e, "%s", sums);
     if (p.atoms)
         cuda_print(
             e, "mt_dense_page<%" PRId64 ", %s, %s, %" PRId64 ">(mt, sums[0][0], sums[0][1], %s / 64, %s, %" PRId64 ");",
             rows, product, product_type(p.format), least / 64, columns, at, stride);
     else
-        cuda_print(
-            e, "mt_block_page<%" PRId64 ", %s, %" PRId64 ", %" PRId64 ">(mt, sums, %s, %s, %s, %s, %" PRId64 ");", rows,
-            cuda_format_of(e->unit, p.format, s->product), least, most, blocks_of_page(e, &p, block, fixed), columns,
-            by_page(e, &p, page, p.page_bytes / 8, p.last_bytes / 8), at, stride);
+        cuda_print(e, "mt_block_page<%" PRId64 ", %s, %" PRId64 ">(mt, sums, x, %s, %s, %s, %s, %" PRId64 ");", rows,
+                   format, least, blocks_of_page(e, &p, block, fixed), columns,
+                   by_page(e, &p, page, p.page_bytes / 8, p.last_bytes / 8), at, stride);
     cuda_close(e);
+    if (format) cuda_print(e, "mt_block_sums<%" PRId64 ", %s>(sums);", rows, format);
     for (int64_t i = 0; i < eights; i++) {
         if (i && s->pages.blocks % eights && i >= s->pages.blocks % eights)
             cuda_print(e, "if (%s + %" PRId64 " < %" PRId64 ")", block, i, s->pages.blocks);

@@ -450,9 +450,9 @@ static bool fits_f16(tile_scalar t) {
 static bool is_f16(tile_scalar t) { return t.kind == TILE_FLOAT && t.exponent == 5 && t.mantissa == 10; }
 static pairs twice(const char *pair) { return (pairs){{pair, pair}}; }
 
-/* An f16 field's code, twice. From the whole word that it is half of, where that is at hand: a neighbour may need it,
- * too. */
-static const char *half_twice(decoder *d, const tile_node *n) {
+/* The whole word that an f16 field is half of, where a block has such words: a neighbour may need it, too. NULL: there
+ * is none. */
+static const char *word_of_half(decoder *d, const tile_node *n, int *half) {
     const tile_field *f = &d->format->body->fields[n->index];
     affine at = {.base = f->bit_offset}, word = {.base = 0};
     bool whole = d->format->bits % 32 == 0;
@@ -461,11 +461,18 @@ static const char *half_twice(decoder *d, const tile_node *n) {
         whole &= at.bit[b] % 32 == 0;
         word.bit[b] = at.bit[b] / 8;
     }
-    if (!whole || at.base % 16) return arena_printf(d->memory, "mt_twice(%s, 0)", field_code(d, n));
+    if (!whole || at.base % 16) return NULL;
     word.base = at.base / 32 * 4;
-    return arena_printf(d->memory, "mt_twice(%s, %d)",
-                        named(d, "uint32_t", arena_printf(d->memory, "mt_get32(p + %s, 4)", affine_text(d, &word))),
-                        (int)(at.base / 16 % 2));
+    *half = (int)(at.base / 16 % 2);
+    return named(d, "uint32_t", arena_printf(d->memory, "mt_get32(p + %s, 4)", affine_text(d, &word)));
+}
+
+/* An f16 field's code, twice. */
+static const char *half_twice(decoder *d, const tile_node *n) {
+    int half;
+    const char *word = word_of_half(d, n, &half);
+    return word ? arena_printf(d->memory, "mt_twice(%s, %d)", word, half)
+                : arena_printf(d->memory, "mt_twice(%s, 0)", field_code(d, n));
 }
 
 /* One number for all lanes. */
@@ -554,6 +561,137 @@ static pairs pairs_of(decoder *d, const tile_node *n) {
     return out;
 }
 
+/* ---- codes and scales apart ----
+ *
+ * Where the elements of half a slice are scale * (code - bias) + offset, with the same numbers for all of them, a
+ * product of few rows need not make the elements: it multiplies the codes, and what comes out. A code is an f16, a
+ * power of two apart from what it stands for: a small integer is put where a subnormal has its bits. */
+
+typedef struct apart {
+    const char *codes[2];              /* pairs; NULL: there are none */
+    int power;                         /* 2^power times a pair's number is the code */
+    const char *scale, *bias, *offset; /* f32; NULL: 1, 0, 0 */
+} apart;
+
+/* The same for all elements of this half, whatever q is. */
+static bool is_even(const decoder *d, const tile_node *n) {
+    if (!n) return true;
+    if (emit_has_field(n)) return is_even(d, n->a) && is_even(d, n->b) && is_even(d, n->c);
+    for (int s = 0; s < slices_of(d); s++)
+        for (int e = 1; e < QUARTERS * FOUR; e++) {
+            const format_value a = emit_known_value(n, element_of(d, 0, 0, s)),
+                               b = emit_known_value(n, element_of(d, e % FOUR, e / FOUR, s));
+            if (is_float(n) ? a.f != b.f : a.i != b.i) return false;
+        }
+    return true;
+}
+
+static const char *even_float(decoder *d, const tile_node *n) {
+    int half;
+    const bool field = n->kind == TILE_FIELD && is_f16(d->format->body->fields[n->index].type->scalar);
+    const char *word = field ? word_of_half(d, n, &half) : NULL;
+    if (word) return named(d, "float", arena_printf(d->memory, "mt_f32_from_f16(%s >> %d & 0xffff)", word, half * 16));
+    return named(d, "float", emit_cast(d->memory, expression(d, n), n->type, tile_format_scalar("f32", 3)));
+}
+
+/* Integer codes of at most 8 bits as subnormals. */
+static bool integer_codes(decoder *d, const tile_node *n, apart *out) {
+    arena *m = d->memory;
+    int first = 0, step = 8, bits = 8;
+    const bool field = n->kind == TILE_FIELD && n->a && !emit_has_field(n->a);
+    const tile_scalar t = field ? d->format->body->fields[n->index].type->scalar : (tile_scalar){.bits = 0};
+    const char *word = t.bits && t.bits < 8 && !is_bool(n) && !is_uniform(d, n) ? word_of(d, n, &first, &step) : NULL;
+    uint32_t flip = 0, mask = 0;
+    if (word && step == 8 && first + t.bits <= 8) { /* straight from the bytes that have them */
+        bits = t.bits;
+        mask = (((1u << bits) - 1) << first) * 0x00010001u;
+        if (t.kind == TILE_INT) flip = (1u << (first + bits - 1)) * 0x00010001u;
+        if (flip) out->bias = arena_printf(m, "%d.0f", 1 << (bits - 1));
+    } else {
+        const four f = four_of(d, n);
+        if (!f.text) return false;
+        word = named(d, "uint32_t", f.text);
+        first = 0;
+        if (f.bias) out->bias = arena_printf(m, "%" PRId64 ".0f", f.bias);
+    }
+    for (int i = 0; i < 2; i++) {
+        out->codes[i] = arena_printf(m, "mt_bytes(%s, 0, %s)", word, i ? "0x4342u" : "0x4140u");
+        if (mask) out->codes[i] = arena_printf(m, "(%s & 0x%08xu)", named(d, "uint32_t", out->codes[i]), mask);
+        if (flip) out->codes[i] = arena_printf(m, "(%s ^ 0x%08xu)", out->codes[i], flip);
+    }
+    out->power = 24 - first;
+    return true;
+}
+
+static bool codes_apart(decoder *d, const tile_node *n, apart *out) {
+    double scale;
+    if (n->kind == TILE_CAST && is_float(n) && !is_float(n->a) && !is_bool(n->a)) {
+        const tile_node *x = n->a;
+        if (integer_codes(d, x, out)) return true;
+        if (x->kind != TILE_ELEMENTWISE || x->op != TILE_SUB || !is_even(d, x->b) || !integer_codes(d, x->a, out) ||
+            out->bias)
+            return false;
+        out->bias = even_float(d, x->b);
+        return true;
+    }
+    const char *halves = n->kind == TILE_FIELD && !is_uniform(d, n) ? four_halves(d, n, &scale) : NULL;
+    for (int i = 0; i < 2 && halves; i++) out->codes[i] = arena_printf(d->memory, "mt_high_bytes(%s, %d)", halves, i);
+    for (out->power = 0; halves && scale > 1; scale /= 2) out->power++;
+    return halves != NULL;
+}
+
+static apart apart_of(decoder *d, const tile_node *n) {
+    apart out = {{NULL}, 0, NULL, NULL, NULL};
+    const tile_node *offset = NULL;
+    bool minus = false;
+    if (d->product->scalar.exponent != 5) return out;
+    if (n->kind == TILE_ELEMENTWISE && is_float(n) && (n->op == TILE_ADD || n->op == TILE_SUB) && is_even(d, n->b)) {
+        minus = n->op == TILE_SUB;
+        offset = n->b;
+        n = n->a;
+    }
+    const bool scaled = n->kind == TILE_ELEMENTWISE && is_float(n) && n->op == TILE_MUL;
+    const tile_node *code = !scaled ? n : is_even(d, n->a) ? n->b : n->a, *scale = code == n->b ? n->a : n->b;
+    if ((scaled && !is_even(d, scale)) || !codes_apart(d, code, &out)) return (apart){{NULL}, 0, NULL, NULL, NULL};
+    d->lane = 0;
+    if (scaled) out.scale = even_float(d, scale);
+    if (offset) out.offset = even_float(d, offset);
+    if (minus) out.offset = arena_printf(d->memory, "-%s", out.offset);
+    return out;
+}
+
+static bool same_text(const char *a, const char *b) { return a == b || (a && b && !strcmp(a, b)); }
+
+static void write_apart(text *out, decoder *d) {
+    apart half[2];
+    text *const unit = d->out;
+    text body = {0};
+    d->out = &body;
+    d->name_count = 0;
+    for (d->half = 0; d->half < 2; d->half++) half[d->half] = apart_of(d, d->format->body->value);
+    d->out = unit;
+    const bool both = half[0].codes[0] && half[1].codes[0];
+    if (both) {
+        const bool same = same_text(half[0].scale, half[1].scale) && same_text(half[0].bias, half[1].bias) &&
+                          same_text(half[0].offset, half[1].offset);
+        text_printf(out, "    enum { APART = 1, SAME = %d, BIAS = %d, OFFSET = %d, POWER = %d, HIGHER = %d };\n", same,
+                    half[0].bias || half[1].bias, half[0].offset || half[1].offset, half[0].power,
+                    half[1].power - half[0].power);
+        text_string(out, "    static __device__ __forceinline__ void apart(uint32_t (&w)[4], float (&scale)[2], float "
+                         "(&bias)[2], float (&offset)[2], const uint8_t *p, int slice, int q) {\n");
+        text_append(out, body.data, body.length);
+        for (int h = 0; h < 2; h++) {
+            for (int i = 0; i < 2; i++) text_printf(out, "        w[%d] = %s;\n", h * 2 + i, half[h].codes[i]);
+            text_printf(out, "        scale[%d] = %s, bias[%d] = %s, offset[%d] = %s;\n", h,
+                        half[h].scale ? half[h].scale : "1.0f", h, half[h].bias ? half[h].bias : "0.0f", h,
+                        half[h].offset ? half[h].offset : "0.0f");
+        }
+        text_string(out, "    }\n");
+    } else
+        text_string(out, "    enum { APART = 0 };\n");
+    text_free(&body);
+}
+
 /* ---- the struct ---- */
 
 static void write_format(cuda_unit_text *u, const cuda_format *c) {
@@ -575,7 +713,9 @@ static void write_format(cuda_unit_text *u, const cuda_format *c) {
         const pairs w = pairs_of(&d, f->body->value);
         for (int i = 0; i < 2; i++) text_printf(out, "        w[%d] = %s;\n", d.half * 2 + i, w.text[i]);
     }
-    text_string(out, "    }\n};\n");
+    text_string(out, "    }\n");
+    write_apart(out, &d);
+    text_string(out, "};\n");
 }
 
 const char *cuda_format_of(cuda_unit_text *u, const tile_format *f, const tile_format *product) {
