@@ -423,6 +423,11 @@ MT_DEVICE uint64_t mt_bits64(double f) { return (uint64_t)__double_as_longlong(f
 MT_DEVICE float mt_add_rounded(float a, float b) { return __fadd_rn(a, b); }
 MT_DEVICE float mt_mul_rounded(float a, float b) { return __fmul_rn(a, b); }
 
+/* Computed here, by all lanes, and not where only some use it: a jump takes longer. */
+MT_DEVICE float mt_by_all(float x) {
+    asm volatile("" : "+f"(x));
+    return x;
+}
 MT_DEVICE float mt_f32_from_bf16(uint32_t code) { return __uint_as_float(code << 16); }
 MT_DEVICE uint32_t mt_bf16_from_f32(float x) {
     uint16_t c;

@@ -201,9 +201,9 @@ template <int ROWS>
 MT_DEVICE void mt_leave(float *parts, int stride, int at, const float (&even)[4], const float (&odd)[4],
                         const mt_context *mt, bool adds) {
     const int r = mt->lane / 4, q = mt->lane % 4;
-    if (ROWS <= 4) { /* all lanes add: to jump over that takes longer */
+    if (ROWS <= 4) {
         float *to = parts + (mt->warp * ROWS + q) * stride + at + r;
-        const float a = (even[0] + even[3]) + (odd[0] + odd[3]);
+        const float a = mt_by_all((even[0] + even[3]) + (odd[0] + odd[3]));
         if (q < ROWS) *to = adds ? *to + a : a;
     }
 #pragma unroll

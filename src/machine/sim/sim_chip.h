@@ -250,6 +250,7 @@ MT_CHIP uint32_t mt_bf16_from_f32(float x) {
     const uint32_t bits = mt_bits(x);
     return x != x ? 0x7fffu : (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
 }
+MT_CHIP float mt_by_all(float x) { return x; }
 MT_CHIP float mt_f32_from_f16(uint32_t code) { return mt_calls->half[code & 0xffff]; }
 /* To nearest, ties to even. Below the normal numbers the float's own addition rounds: 0.5 has the spacing of the
  * subnormal ones, 2^-24, as its last bit. */
