@@ -15,6 +15,7 @@ enum {
     CUDA_SLOTS = 4,                             /* instructions decoded ahead, at most */
     CUDA_MOST_PAGES = 12,
     CUDA_FLIGHT = 64 << 10, /* bytes of streamed weights that an SM has under way, at most */
+    CUDA_EARLY = 48 << 10,  /* of the next node's, while the consumers come to the end of the last one: mt_hold */
     CUDA_BARRIERS = 33,     /* of an instruction of level 2: 32 of its own, and that all is stored */
     CUDA_MAPS = 2,          /* of an operand */
     CUDA_MAP_WORDS = 64,    /* operands whose maps a loader remembers, 32 a word */

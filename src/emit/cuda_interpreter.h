@@ -195,6 +195,7 @@ MT_DEVICE void mt_loader(mt_context *c) {
             run++, c->epoch++;
         else if (c->slot->instruction.opcode != PROGRAM_JOIN) {
             c->holds = c->slot->instruction.node != node;
+            if (c->holds) c->early = CUDA_EARLY;
             node = c->slot->instruction.node;
             mt_op_load(c);
         }
@@ -295,6 +296,7 @@ extern "C" __global__ void __launch_bounds__(MT_THREADS, 1) monotile(const __gri
     c.scratch = c.pages + (size_t)launch.pages * launch.page_bytes;
     c.page = c.page_phase = c.sequence = 0;
     c.holds = c.seen = false;
+    c.early = 0;
     c.epoch = launch.epoch;
     c.thread = (int)threadIdx.x;
     c.warp = c.thread / 32;

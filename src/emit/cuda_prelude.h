@@ -57,7 +57,8 @@ typedef struct mt_context {
     bool seen;                 /* consumers: that page is full, as this thread has seen (mt_page_look) */
     uint32_t epoch;            /* of this role's run */
     uint32_t sequence;         /* loader, consumers: number of the current instruction of this CTA; from 1 */
-    bool holds;                /* loader: see mt_hold */
+    bool holds;                /* loader: see mt_hold; */
+    int early;                 /* bytes that it need not hold */
     int role, thread, warp, lane;
     uint32_t stopped; /* cuda_reason: the wait that gave up. Return as soon as possible */
     MT_TRACED(uint32_t first_page;)
@@ -174,8 +175,9 @@ MT_DEVICE void mt_page_next(mt_context *c) {
 }
 
 /* A release fence waits for the loads that its SM has under way, which can be all of the ring: microseconds, and at the
- * end of a node everyone waits for the slowest. So the loader starts nothing for the next node while the consumers are
- * at the last one's instruction; once its end is known to others, the ring fills while they wait. False: give up. */
+ * end of a node everyone waits for the slowest. So the loader starts little for the next node while the consumers are
+ * at the last one's instruction: what lands before they come to its end. Once that is known to others, the ring fills
+ * while they wait. False: give up. */
 MT_DEVICE bool mt_hold(mt_context *c) {
     uint32_t busy;
     while ((busy = mt_load_word(&c->cta->busy)) && busy != c->sequence) /* mt_consumer */
@@ -220,7 +222,11 @@ MT_DEVICE void mt_stream(mt_context *c, const char *from, int blocks, int64_t bl
 #pragma unroll 1
         for (int page = 0; page < pages; page++) {
             char *to = mt_page_acquire(c);
-            if (!to || (c->holds && !mt_hold(c))) return;
+            if (!to) return;
+            if (c->holds) {
+                if (c->early <= 0 && !mt_hold(c)) return;
+                c->early -= (int)page_bytes;
+            }
             uint32_t parity;
             uint64_t *before = mt_page_before(c, flight, &parity);
             while (!mt_mbarrier_await(before, parity)) /* the copy engine */

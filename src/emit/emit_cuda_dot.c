@@ -272,12 +272,15 @@ static void prepare_codes(plain *p, const char *row, const char *column) {
     p->right = emit_bare(p->e->memory, cuda_element(&p->x, p->s->value, at).text);
 }
 
-/* The warps take 16 of `rows` rows of the right operand each, in turns. Few turns, whose words fit so many registers of
- * each thread, are read in front of the body, where that is possible: 0, or the number of turns. */
+/* The warps take 16 of `rows` rows of the right operand each, in turns, and so many registers of each thread a turn.
+ * Where that is possible, and the op has not taken too many so, they are read in front of the body: 0, or the number of
+ * turns. */
 static int early_turns(const plain *p, int64_t rows, int64_t registers) {
-    enum { MOST_REGISTERS = 32 };
+    enum { MOST_REGISTERS = 48 };
     const int64_t turns = ceil_div(rows, 16 * ROLE_WARPS);
-    return turns * registers <= MOST_REGISTERS && cuda_may_be_early(p->e, p->s->value) ? (int)turns : 0;
+    if (p->e->early_registers + turns * registers > MOST_REGISTERS || !cuda_may_be_early(p->e, p->s->value)) return 0;
+    p->e->early_registers += (int)(turns * registers);
+    return (int)turns;
 }
 static void open_turn(cuda_emit *e, const char *turn, int turns, const char *row, const char *end) {
     cuda_print(e, "#pragma unroll");

@@ -45,10 +45,11 @@ typedef struct cuda_emit { /* one function of an op */
     emit operators;             /* for emit_operate */
     text *out, *head, *early;   /* the body; declarations in front of it; loads between the two */
     int indent, line;
-    int depth;          /* of loops and conditions around the statement at hand */
-    const char **names; /* C names: of variables, */
-    const char **loops; /* loops */
-    map used;           /* names in this function: 0: not declared yet, 1 */
+    int early_registers; /* of each thread, for loads in front of the body */
+    int depth;           /* of loops and conditions around the statement at hand */
+    const char **names;  /* C names: of variables, */
+    const char **loops;  /* loops */
+    map used;            /* names in this function: 0: not declared yet, 1 */
     const char *param[TILE_PARAMS], *extent[TILE_EXTENTS], *axis[TILE_AXES];
     const char *extents[TILE_PARAMS][TILE_RANK];
 } cuda_emit;
