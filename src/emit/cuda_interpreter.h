@@ -170,10 +170,10 @@ typedef struct mt_cursor {
     uint32_t at, parity;
 } mt_cursor;
 
-/* Loader, consumers: the next slot. False: give up. */
-MT_DEVICE bool mt_next(mt_context *c, mt_cursor *k) {
+/* Loader, consumers: the next slot; `seen`: this thread has seen it full. False: give up. */
+MT_DEVICE bool mt_next(mt_context *c, mt_cursor *k, bool seen) {
     c->slot = 0;
-    if (!mt_wait(c, &c->cta->slot_full[k->at], k->parity, CUDA_SLOT_WAIT)) return false; /* controller */
+    if (!seen && !mt_wait(c, &c->cta->slot_full[k->at], k->parity, CUDA_SLOT_WAIT)) return false; /* controller */
     c->slot = &c->cta->slot[k->at];
     c->sequence++;
     MT_AT_INSTRUCTION(c->slot->number);
@@ -189,7 +189,7 @@ MT_DEVICE void mt_loader(mt_context *c) {
     mt_cursor k = {0, 0};
     uint32_t node = 0;
     for (uint32_t run = 0; run < c->launch->runs && !c->stopped;) {
-        if (!mt_next(c, &k)) break;
+        if (!mt_next(c, &k, false)) break;
         MT_TRACED(mt_note(c)->load_begin = mt_clock();)
         if (c->slot->number == MT_END_OF_RUN)
             run++, c->epoch++;
@@ -238,16 +238,33 @@ MT_DEVICE void mt_end_of_run(mt_context *c, uint32_t run) {
     }
 }
 
+/* Thread 0 of the consumers, at instruction `i` in that slot: is the next instruction another of its node that waits
+ * for the same and is waited for by the same? It can begin at once, and nobody gains by knowing of `i` before it is
+ * done too. If it is not there yet, no. *seen: it is there. */
+MT_DEVICE bool mt_goes_on(mt_context *c, const mt_cursor *k, const program_instruction *i, bool *seen) {
+    const uint32_t turn = k->at + 1 == CUDA_SLOTS, at = turn ? 0 : k->at + 1;
+    if (!i->arrive_count || !(*seen = mt_mbarrier_test(&c->cta->slot_full[at], k->parity ^ turn))) return false;
+    const program_instruction *next = &c->cta->slot[at].instruction;
+    bool same = c->cta->slot[at].number != MT_END_OF_RUN && next->node == i->node &&
+                next->wait_count == i->wait_count && next->arrive_count == i->arrive_count;
+    for (int w = 0; same && w < i->wait_count; w++) same = next->wait[w] == i->wait[w];
+    for (int a = 0; same && a < i->arrive_count; a++) same = next->arrive[a] == i->arrive[a];
+    return same;
+}
+
 /* When anyone gives up, all consumers go on to the next meeting point with whatever they have, and leave there
  * together: nobody is left behind at a barrier that the others never reach.
  * Inlined whatever its size: a call makes ptxas run every wgmma of the unit by itself (its message C7510). */
 MT_DEVICE void mt_consumer(mt_context *c) {
     mt_cursor k = {0, 0};
-    bool released = true; /* no instruction since the last fence */
+    bool released = true, seen = false; /* no instruction since the last fence; of the next slot */
+    uint32_t known = ~0u;               /* the barrier that this thread saw last in this run */
+    uint32_t unknown = 0;               /* thread 0: instructions that have not arrived yet: mt_goes_on */
     for (uint32_t run = 0; run < c->launch->runs;) {
-        const bool ready = mt_next(c, &k);
+        const bool ready = mt_next(c, &k, seen);
         const program_instruction *i = &c->cta->slot[k.at].instruction;
         const bool end = ready && c->slot->number == MT_END_OF_RUN;
+        seen = false;
         MT_TRACED(if (ready && c->thread == 0) mt_note(c)->received = mt_long_clock();)
         if (end) {
             if (c->thread == 0) {
@@ -255,9 +272,10 @@ MT_DEVICE void mt_consumer(mt_context *c) {
                 mt_end_of_run(c, run);
             }
             released = true;
-        } else if (ready && c->thread < i->wait_count) {
-            mt_wait_word(c, c->launch->counters + i->wait[c->thread], i->wait[c->thread],
-                         i->target[c->thread] * c->epoch);
+            known = ~0u;
+        } else if (ready && c->thread < i->wait_count && i->wait[c->thread] != known) {
+            known = i->wait[c->thread];
+            mt_wait_word(c, c->launch->counters + known, known, i->target[c->thread] * c->epoch);
         }
         if (mt_sync_any(!ready || mt_stop(c->cta))) { /* and everyone sees what the waits saw */
             if (c->thread == 0 && c->stopped && mt_stop(c->cta) == MT_TIMED_OUT) mt_give_up(c, c->stopped, 0, 0, 0);
@@ -271,12 +289,19 @@ MT_DEVICE void mt_consumer(mt_context *c) {
             if (c->thread == 0 && i->arrive_count) *(volatile uint32_t *)&c->cta->busy = c->sequence; /* mt_hold */
             if (i->opcode != PROGRAM_JOIN) mt_op_run(c);
             MT_TRACED(if (c->thread == 0) mt_note(c)->done = mt_clock(), mt_note(c)->first_page = c->first_page;)
+            const bool goes_on = c->thread == 0 && mt_goes_on(c, &k, i, &seen);
             mt_sync(); /* every store of the instruction has been issued */
             MT_TRACED(if (c->thread == 0) mt_note(c)->synced = mt_clock();)
             /* From here on thread 0 alone may look at the slot: it gives it back. */
-            if (c->thread == 0 && (released = i->arrive_count)) {
+            if (c->thread == 0) {
+                unknown += goes_on;
+                released = i->arrive_count && !goes_on;
+            }
+            if (c->thread == 0 && released) {
                 mt_fence(); /* release: the barrier above put everyone's stores before it */
-                for (int a = 0; a < i->arrive_count; a++) mt_add_relaxed(c->launch->counters + i->arrive[a], 1);
+                for (int a = 0; a < i->arrive_count; a++)
+                    mt_add_relaxed(c->launch->counters + i->arrive[a], 1 + unknown);
+                unknown = 0;
                 *(volatile uint32_t *)&c->cta->busy = 0;
             }
             MT_TRACED(if (c->thread == 0) mt_note(c)->arrived = mt_clock();)
