@@ -304,9 +304,23 @@ static void test_mistakes(void **state) {
         /* nobody frees a stage */
         {"arrive(empty[s])\n", "if k > 100 { arrive(empty[s]) }\n", "cpu:1",
          "no role can go on: role loader waits for empty at line 13; role consumer waits for full at line 23"},
-        {"arrive(empty[s])\n", "if k > 100 { arrive(empty[s]) }\n", "sim:1", "deadlock"},
+        {"arrive(empty[s])\n", "if k > 100 { arrive(empty[s]) }\n", "sim:1",
+         "waits for empty[0] of matmul2, phase 0: 0 of 8 arrivals"},
+        /* a phase that nobody waits for, in the first of five instructions: another comes into its slot */
+        {"wait(full[s], k / STAGES)", "wait(full[s], k / STAGES); if m == 0 { if k == 9 { arrive(empty[1]) } }",
+         "sim:1", "lost arrivals: SM 0, empty[1] of matmul2 ends after 4 phases; 2 of them were waited for"},
         /* a wait for a phase that never comes */
         {"wait(full[s], k / STAGES)", "wait(full[s], k / STAGES + 1)", "cpu:1", "no role can go on"},
+        {"wait(full[s], k / STAGES)", "wait(full[s], k / STAGES + 1)", "sim:1",
+         "for phase 1 when phase 0 is at hand: it sees one bit of the phase, and passes too early (broken.tile:23"},
+        /* its parity is right */
+        {"wait(full[s], k / STAGES)", "wait(full[s], k / STAGES + 2)", "cpu:1", "no role can go on"},
+        {"wait(full[s], k / STAGES)", "wait(full[s], k / STAGES + 2)", "sim:1",
+         "for phase 2 when phase 0 is at hand: it sees one bit of the phase, and passes too early (broken.tile:23"},
+        /* a wait for a phase that has been over for too long */
+        {"wait(full[s], k / STAGES)", "wait(full[s], k / STAGES); if k == 9 { wait(full[0], 2) }", "sim:1",
+         "waits at full[0] of matmul2 for phase 2 when phase 4 is at hand: it sees one bit of the phase, and waits for "
+         "one that may never end"},
         /* a stage is read before it is full */
         {"wait(full[s], k / STAGES)", "if k != 4 { wait(full[s], k / STAGES) }", "sim:1,adversarial=copies-late",
          "it is not full"},
@@ -316,9 +330,10 @@ static void test_mistakes(void **state) {
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         mt_tile *file = broken(cases[i].piece, cases[i].by);
-        array arrays[] = {{.name = "x", .type = "bf16", .role = MT_INPUT, .rank = 2, .extent = {128, 640}},
+        const int64_t m = strncmp(cases[i].says, "lost", 4) ? 128 : 600;
+        array arrays[] = {{.name = "x", .type = "bf16", .role = MT_INPUT, .rank = 2, .extent = {m, 640}},
                           {.name = "w", .type = "bf16", .role = MT_INPUT, .rank = 2, .extent = {64, 640}},
-                          {.name = "y", .type = "f32", .role = MT_OUTPUT, .rank = 2, .extent = {128, 64}}};
+                          {.name = "y", .type = "f32", .role = MT_OUTPUT, .rank = 2, .extent = {m, 64}}};
         for (int k = 0; k < 3; k++) make(&arrays[k]);
         mt_error error = {0};
         const mt_status status =

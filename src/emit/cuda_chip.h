@@ -23,6 +23,7 @@
 /* The role goes on with this instruction; it has come to this line of the tile program. For the simulator's reports. */
 #define MT_AT_INSTRUCTION(number)
 #define MT_AT_LINE(line)
+#define MT_AT_PHASE(b, phase)
 
 /* All threads of a warpgroup: from here on each has N registers; 0: as many as before. A kernel with budgets begins
  * with CUDA_REGISTERS; who wants more waits until others have given them back. */

@@ -32,10 +32,12 @@ MT_DEVICE void mt_barriers_make(const mt_context *mt, int count, uint32_t arriva
 
 /* Waits until a phase is over: -1, 0, 1, ... False: give up. */
 MT_DEVICE bool mt_phase_over(mt_context *mt, int64_t barrier, int64_t phase) {
+    MT_AT_PHASE(mt_barrier(mt, barrier), phase);
     return !mt->stopped && mt_wait(mt, mt_barrier(mt, barrier), (uint32_t)(phase & 1), CUDA_PAGE_WAIT);
 }
 /* Storer: the same. */
 MT_DEVICE bool mt_phase_watched(mt_context *mt, int64_t barrier, int64_t phase) {
+    MT_AT_PHASE(mt_barrier(mt, barrier), phase);
     return mt_watch(mt, mt_barrier(mt, barrier), (uint32_t)(phase & 1));
 }
 /* Consumers: this warp arrives. */

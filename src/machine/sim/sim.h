@@ -72,6 +72,8 @@ typedef struct sim_lane {
     sim_wait_kind wait;   /* it cannot go on */
     const void *object;   /* the mbarrier, named barrier or word */
     uint32_t parity, phase;
+    const uint64_t *exact; /* its next wait at this mbarrier is for that phase: `wanted` */
+    int64_t wanted;
     const uint32_t *polled; /* the last thing it did was to load this word, which was `value` */
     uint32_t value;
     struct {
@@ -139,6 +141,7 @@ typedef struct sim_mbarrier {
     bool takes_bytes;
     int starter;                            /* an actor */
     uint32_t maker_actor, maker_lane, made; /* who made it, at which tick */
+    uint32_t instruction;                   /* of level 2, whose barrier it is; UINT32_MAX: the interpreter's */
     bool starts_free;                       /* its first waiter waited for the phase before the first */
     struct {
         uint32_t waited; /* phases it has waited for, that before the first included; 0: it has not waited yet */

@@ -14,6 +14,7 @@ typedef struct sim_calls {
     void (*access)(const void *p, uint32_t bytes, uint32_t kind);
     void (*line)(int line);
     void (*instruction)(uint32_t number);
+    void (*phase)(const uint64_t *b, int64_t phase); /* the thread's next wait there is for this phase, from -1 on */
     uint64_t (*time)(void);
     uint32_t (*cta)(void);
     uint32_t (*ctas)(void);
@@ -55,6 +56,8 @@ typedef struct sim_unit {
     void (*kernel)(const void *launch); /* one thread of it */
     uint32_t static_bytes;
     const sim_barriers *barriers; /* ends with a NULL name */
+    /* The slots of instructions in the static shared memory; in each its instruction's number, and its mbarriers. */
+    uint32_t slots, slot_count, slot_bytes, slot_number, slot_barriers;
 } sim_unit;
 
 #endif

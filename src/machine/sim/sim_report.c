@@ -1,5 +1,6 @@
 /* Findings: what a run found, in words. Each has a key, so that a thing that happens a thousand times is told once. */
 #include "machine/sim/sim.h"
+#include "tile/explicit.h"
 
 #include <stdio.h>
 
@@ -48,6 +49,29 @@ sim_words sim_place(const sim_run *r, uint32_t instruction, int line) {
     return out;
 }
 
+/* The name of a level-2 program's barrier at that place of the static shared memory; false: it is none. */
+static bool name_barrier(const sim_run *r, const sim_cta *cta, size_t at, sim_words *out) {
+    const sim_session *s = r->session;
+    const sim_unit *unit = s->unit;
+    const sim_mbarrier *m = sim_find_mbarrier((sim_cta *)cta, cta->shared + at);
+    if (!m || m->instruction >= s->program->instructions_count) return false;
+    const uint16_t opcode = s->program->instructions[m->instruction].opcode;
+    const tile_op *op = opcode == PROGRAM_JOIN ? NULL : s->binding.ops[opcode];
+    if (!op || !op->level2) return false;
+    int64_t number = (int64_t)((at - unit->slots) % unit->slot_bytes - unit->slot_barriers) / 8;
+    for (int i = 0; i < op->level2->barrier_count; number -= op->level2->barriers[i++].count) {
+        const level2_barrier *b = &op->level2->barriers[i];
+        if (number >= b->count) continue;
+        if (b->count > 1)
+            snprintf(out->text, sizeof out->text, "%.120s[%d] of %.120s", b->name, (int)number, op->name);
+        else
+            snprintf(out->text, sizeof out->text, "%.120s of %.120s", b->name, op->name);
+        return true;
+    }
+    snprintf(out->text, sizeof out->text, "the end of the storer of %.120s", op->name);
+    return true;
+}
+
 sim_words sim_address(const sim_run *r, const sim_cta *cta, const void *p) {
     sim_words out;
     const uintptr_t at = (uintptr_t)p - (uintptr_t)cta->shared;
@@ -56,6 +80,7 @@ sim_words sim_address(const sim_run *r, const sim_cta *cta, const void *p) {
         for (; b->name; b++)
             if (at >= b->offset && at < b->offset + b->count * 8) break;
         const size_t pages = r->launch.pages * (size_t)r->launch.page_bytes;
+        if (at < cta->rest && name_barrier(r, cta, at, &out)) return out;
         if (at < cta->rest && b->name)
             snprintf(out.text, sizeof out.text, "%s[%zu]", b->name, (at - b->offset) / 8);
         else if (at < cta->rest)

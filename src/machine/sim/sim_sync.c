@@ -65,6 +65,39 @@ static sim_mbarrier *mbarrier(uint64_t *b) {
     return m;
 }
 
+/* Nobody will come to the mbarrier any more. When a stop word ended the loop, roles that had run ahead left at once:
+ * their arrivals are owed by design. Copies are not: the loader waits for them. */
+static void check_settled(sim_run *r, const sim_cta *cta, const sim_mbarrier *m) {
+    const cuda_run *l = &r->launch;
+    const bool early = l->stop_word && l->done->runs < l->runs && !r->lane;
+    const bool lost = !early && (m->pending != m->count || m->phase > m->waited + m->starts_free);
+    if (!m->bytes && !lost) return;
+    const sim_words name = sim_address(r, cta, m->address);
+    const uint64_t key = (uintptr_t)m->address ^ (uint64_t)m->instruction << 48;
+    if (m->bytes)
+        sim_report(r, SIM_BYTES, false, key, "SM %d, %s ends with %lld bytes that were %s", cta->number, name.text,
+                   (long long)(m->bytes < 0 ? -m->bytes : m->bytes),
+                   m->bytes < 0 ? "copied but not expected" : "expected but not copied");
+    if (m->pending != m->count && !early)
+        sim_report(r, SIM_LOST, false, key,
+                   "SM %d, %s ends with %u of %u arrivals in phase %u, which nobody can wait for", cta->number,
+                   name.text, m->count - m->pending, m->count, m->phase);
+    if (m->phase > m->waited + m->starts_free && !early)
+        sim_report(r, SIM_LOST, false, key + 1, "SM %d, %s ends after %u phases; %u of them were waited for",
+                   cta->number, name.text, m->phase, m->waited);
+}
+
+/* The instruction whose barrier it will be: those of level 2 lie in its slot. */
+static uint32_t owner(const sim_cta *cta, const uint64_t *b) {
+    const sim_unit *unit = sim_now->session->unit;
+    const size_t at = (size_t)((const char *)b - cta->shared) - unit->slots;
+    uint32_t number = UINT32_MAX;
+    if (at < (size_t)unit->slot_count * unit->slot_bytes)
+        memcpy(&number, cta->shared + unit->slots + at / unit->slot_bytes * unit->slot_bytes + unit->slot_number,
+               sizeof number);
+    return number;
+}
+
 static void call_mbarrier_init(uint64_t *b, uint32_t arrivals) {
     sim_cta *cta = this_cta();
     if (!in_shared(cta, b, 8) || (uintptr_t)b % 8 || !arrivals || arrivals >= 1 << 20)
@@ -77,6 +110,7 @@ static void call_mbarrier_init(uint64_t *b, uint32_t arrivals) {
         cta->mbarriers = grown;
         m = &grown[cta->mbarrier_count++];
     } else { /* another one was here before: level 2 makes its own for each instruction */
+        check_settled(sim_now, cta, m);
         sim_clock_drop(m->known);
         sim_clock_drop(m->arrived);
     }
@@ -85,7 +119,8 @@ static void call_mbarrier_init(uint64_t *b, uint32_t arrivals) {
                         .pending = arrivals,
                         .maker_actor = (uint32_t)(cta->number * SIM_ACTORS + this_warp()->number),
                         .maker_lane = sim_now->lane_number,
-                        .made = this_lane()->tick};
+                        .made = this_lane()->tick,
+                        .instruction = owner(cta, b)};
 }
 
 /* The phase is complete when all arrivals and all expected bytes have come. */
@@ -132,11 +167,34 @@ static void call_mbarrier_arrive(uint64_t *b, uint32_t expected_bytes) {
 
 static bool is_complete(const sim_mbarrier *m, uint32_t parity) { return (m->phase & 1) != (parity & 1); }
 
+/* A wait of level 2 says which phase it is for; the chip sees one bit of it. That is enough for the phase at hand, and
+ * for all before it but those of the same parity. */
+static void call_phase(const uint64_t *b, int64_t phase) {
+    sim_lane *l = this_lane();
+    const sim_mbarrier *m = mbarrier((uint64_t *)b);
+    l->exact = b;
+    l->wanted = max_i64(phase, -1);
+    const bool ahead = phase > m->phase;
+    if (!ahead && (phase == m->phase || is_complete(m, (uint32_t)phase & 1))) return;
+    sim_report(sim_now, ahead ? SIM_EARLY : SIM_DEADLOCK, false, (uintptr_t)b ^ (uintptr_t)l->line << 48,
+               ahead
+                   ? "%s waits at %s for phase %lld when phase %u is at hand: it sees one bit of the phase, and passes "
+                     "too early (%s)"
+                   : "%s waits at %s for phase %lld when phase %u is at hand: it sees one bit of the phase, and waits "
+                     "for one that may never end (%s)",
+               sim_who(sim_now, UINT32_MAX, 0).text, sim_address(sim_now, this_cta(), b).text, (long long)phase,
+               m->phase, sim_place(sim_now, l->instruction, l->line).text);
+}
+
 /* `every`: the thread waits for every phase. */
 static void passed(sim_mbarrier *m, uint32_t parity, bool every) {
     const uint32_t t = this_thread(), before = m->thread[t].waited, first = m->phase;
+    const bool exact = this_lane()->exact == m->address;
     uint32_t waited = before + 1;
-    if (!before || !every)
+    this_lane()->exact = NULL;
+    if (exact)
+        waited = (uint32_t)(this_lane()->wanted + 2);
+    else if (!before || !every)
         waited = first + 1;
     else if ((before & 1) == (parity & 1)) { /* the parity of the last of them */
         sim_report(
@@ -147,7 +205,10 @@ static void passed(sim_mbarrier *m, uint32_t parity, bool every) {
             before, sim_place(sim_now, this_lane()->instruction, this_lane()->line).text);
         waited = before;
     }
-    if (every && !before && !first) { /* fine for one that says what is free, not for one that says what has come */
+    if (exact) {
+        m->starts_free |= this_lane()->wanted < 0;
+    } else if (every && !before &&
+               !first) { /* fine for one that says what is free, not for one that says what has come */
         m->starts_free = true;
         m->starter = sim_now->warp->cta->number * SIM_ACTORS + sim_now->warp->number;
         if (m->takes_bytes && !m->thread[t].arrives) report_early(m, m->starter);
@@ -564,29 +625,10 @@ static void call_fence_proxy(uint32_t space) {
 
 /* ---- the end ---- */
 
-/* When a stop word ended the loop, roles that had run ahead left at once: their arrivals are owed by design. Copies are
- * not: the loader waits for them. */
 void sim_check_end(sim_run *r) {
-    const cuda_run *l = &r->launch;
-    const bool early = l->stop_word && l->done->runs < l->runs;
     for (int c = 0; c < r->cta_count; c++) {
         sim_cta *cta = &r->cta[c];
-        for (uint32_t i = 0; i < cta->mbarrier_count; i++) {
-            const sim_mbarrier *m = &cta->mbarriers[i];
-            const sim_words name = sim_address(r, cta, m->address);
-            if (m->bytes)
-                sim_report(r, SIM_BYTES, false, (uintptr_t)m->address, "SM %d, %s ends with %lld bytes that were %s", c,
-                           name.text, (long long)(m->bytes < 0 ? -m->bytes : m->bytes),
-                           m->bytes < 0 ? "copied but not expected" : "expected but not copied");
-            if (m->pending != m->count && !early)
-                sim_report(r, SIM_LOST, false, (uintptr_t)m->address,
-                           "SM %d, %s ends with %u of %u arrivals in phase %u, which nobody can wait for", c, name.text,
-                           m->count - m->pending, m->count, m->phase);
-            if (m->phase > m->waited + m->starts_free && !early)
-                sim_report(r, SIM_LOST, false, (uintptr_t)m->address + 1,
-                           "SM %d, %s ends after %u phases; %u of them were waited for", c, name.text, m->phase,
-                           m->waited);
-        }
+        for (uint32_t i = 0; i < cta->mbarrier_count; i++) check_settled(r, cta, &cta->mbarriers[i]);
         if (cta->copy_count)
             sim_report(r, SIM_BYTES, false, (uintptr_t)cta, "SM %d ends with %d copies under way", c, cta->copy_count);
         if (cta->store_count)
@@ -630,6 +672,7 @@ sim_calls sim_chip_calls = {
     .access = sim_access,
     .line = call_line,
     .instruction = call_instruction,
+    .phase = call_phase,
     .time = call_time,
     .cta = call_cta,
     .ctas = call_ctas,
