@@ -356,6 +356,60 @@ static void test_bugs(void **state) {
     forget_tensors();
 }
 
+/* What nothing orders is seen late: the bits are wrong, and not just by the clocks' word. What is ordered never is, and
+ * who polls sees in the end what he waits for. */
+static void test_late(void **state) {
+    (void)state;
+    if (unit_no_compiler()) skip();
+    static const char *const missing[] = {NULL, "the fence is missing", "the acquire is missing"};
+    static const char *const machines[] = {"sim:2",
+                                           "sim:2,random=1",
+                                           "sim:2,random=2",
+                                           "sim:2,adversarial=loader-early",
+                                           "sim:2,adversarial=starve-sm,seed=1",
+                                           "sim:2,adversarial=lanes-apart"};
+    mt_graph *g = two_layers();
+    mt_program *program;
+    uint64_t late = 0;
+    OK(mt_compile(g, &(mt_target){.machine = "sim", .processors = 2}, &program, &error));
+    for (size_t k = 0; k < COUNT_OF(missing); k++)
+        for (size_t i = 0; i < COUNT_OF(machines); i++) {
+            mt_machine *m;
+            mt_session *s;
+            mt_error problem = {0};
+            size_t b = 0;
+            OK(mt_machine_open(&m, machines[i], &error));
+            while (missing[k] && strcmp(bugs[b].name, missing[k])) b++;
+            if (missing[k]) machine_of(m)->edit = edit_unit, machine_of(m)->edit_context = (void *)&bugs[b];
+            OK(mt_session_create(&s, m, program, &error));
+            bind_all(s);
+            const mt_status status = mt_session_run(s, &problem);
+            const sim_session *run = (const sim_session *)s;
+            if (!missing[k]) {
+                if (status != MT_OK) fail_msg("%s: %s", machines[i], problem.message);
+                assert_true(i || run->late == 0);
+                late += run->late;
+                compare(s, 0, machines[i]);
+            } else {
+                assert_non_null(strstr(problem.message, "race"));
+                bool same = true;
+                for (int t = 0; t < tensor_count; t++) {
+                    void *memory;
+                    if (tensors[t].role != MT_OUTPUT) continue;
+                    OK(mt_session_memory(s, tensors[t].name, &memory, NULL, &error));
+                    same &= !memcmp(tensors[t].result, memory, tensors[t].bytes);
+                }
+                if (same != !i) fail_msg("%s, %s: the bits are %s", missing[k], machines[i], same ? "right" : "wrong");
+            }
+            mt_session_destroy(s);
+            mt_machine_close(m);
+        }
+    assert_true(late > 0);
+    mt_program_destroy(program);
+    mt_graph_destroy(g);
+    forget_tensors();
+}
+
 /* A seed gives the same run each time, another seed another one; a session goes on after a finding. */
 static void test_replay(void **state) {
     (void)state;
@@ -479,9 +533,10 @@ static void test_names(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_names),     cmocka_unit_test(test_complete),
-                                       cmocka_unit_test(test_replay),    cmocka_unit_test(test_bugs),
-                                       cmocka_unit_test(test_ops_dense), cmocka_unit_test(test_ops_blocks),
-                                       cmocka_unit_test(test_ops_long),  cmocka_unit_test(test_model)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_names),      cmocka_unit_test(test_complete), cmocka_unit_test(test_replay),
+        cmocka_unit_test(test_bugs),       cmocka_unit_test(test_late),     cmocka_unit_test(test_ops_dense),
+        cmocka_unit_test(test_ops_blocks), cmocka_unit_test(test_ops_long), cmocka_unit_test(test_model)};
+    if (getenv("SIM_TEST")) cmocka_set_test_filter(getenv("SIM_TEST"));
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -24,6 +24,7 @@
 #define MT_AT_INSTRUCTION(number)
 #define MT_AT_LINE(line)
 #define MT_AT_PHASE(b, phase)
+#define MT_AT_STAMPED(p, how)
 
 /* All threads of a warpgroup: from here on each has N registers; 0: as many as before. A kernel with budgets begins
  * with CUDA_REGISTERS; who wants more waits until others have given them back. */

@@ -5,13 +5,12 @@
  * compiler with the chip's functions replaced (sim_chip.h). Every thread of every CTA is a coroutine on one thread of
  * the host (sim_fiber.c); who runs next, and when a copy lands, is up to a schedule (sim_run.c). What threads can see
  * of each other goes through the simulator:
- *   sim_sync.c    mbarriers with their counts, phases and bytes, named barriers, bulk copies, warps' meetings, atomics
- *   sim_wgmma.c   wgmma: its operands, its groups
- *   sim_shadow.c  every access of memory: is it inside, and is it ordered with the others of the same bytes, also
- *                 where one goes through another proxy?
- *   sim_clock.c   vector clocks, which say what is ordered
- *   sim_report.c  what to say about it
- * A run is a function of the program, its data, the schedule and its seed, so that every finding can be seen again. */
+ *   sim_sync.c    mbarriers with their counts, phases and bytes, named barriers, bulk copies, warps' meetings, fences
+ *   sim_word.c    words in device memory: atomics, relaxed and acquiring loads, stamped data, and how late they are
+ * seen sim_wgmma.c   wgmma: its operands, its groups sim_shadow.c  every access of memory: is it inside, and is it
+ * ordered with the others of the same bytes, also where one goes through another proxy? sim_clock.c   vector clocks,
+ * which say what is ordered sim_report.c  what to say about it A run is a function of the program, its data, the
+ * schedule and its seed, so that every finding can be seen again. */
 #ifndef SIM_SIM_H
 #define SIM_SIM_H
 
@@ -76,6 +75,7 @@ typedef struct sim_lane {
     int64_t wanted;
     const uint32_t *polled; /* the last thing it did was to load this word, which was `value` */
     uint32_t value;
+    bool late; /* and that was the value before the last write */
     struct {
         uintptr_t address;
         uint32_t tick, bytes;
@@ -213,7 +213,8 @@ typedef struct sim_record {
 
 typedef struct sim_cell {
     sim_record record[2];
-    uint32_t more; /* index of further records, or 0 */
+    uint32_t more;         /* index of further records, or 0 */
+    char older[SIM_GRAIN]; /* device memory: the bytes before the last write */
 } sim_cell;
 
 /* Device memory: a tensor, the slots, a table. */
@@ -290,19 +291,30 @@ typedef struct sim_run {
     void *main_fiber;
     char *stacks;
     size_t stack_bytes;
-    jmp_buf out; /* where the scheduler ends a run */
-    bool failed;
+    jmp_buf out;       /* where the scheduler ends a run */
+    bool failed, late; /* the latter: writes may be seen late */
     uint64_t expired;  /* `progress` when all waits expired last */
     uint64_t progress; /* the step of the last thing that let somebody go on */
     struct sim_more {
         sim_record record;
         uint32_t next;
     } * more; /* records that have no place in their cells */
+    struct sim_shown {
+        char *at, now[SIM_GRAIN];
+        uint32_t bytes;
+    } shown[8]; /* memory that holds older bytes while a lane reads them, and its own */
+    int shown_count;
     uint32_t more_count, more_capacity, more_free;
     struct sim_word {
         const uint32_t *address;
-        sim_clock *clock; /* what a load that acquires gets to know */
-    } * words;            /* open addressing */
+        sim_clock *clock,
+            *older_clock;           /* what a load that acquires gets to know; with the value before the last write */
+        uint32_t older;             /* that value */
+        uint32_t actor, lane, tick; /* who made the last write */
+        uint32_t looks;             /* that have seen the older value since */
+        uint64_t seen;              /* SMs that have seen the newest */
+        bool posted, older_posted;  /* stamped data */
+    } * words;                      /* open addressing */
     uint32_t word_count, word_capacity;
     struct sim_joined {
         sim_clock *a, *b, *joined;
@@ -361,7 +373,7 @@ typedef struct sim_session {
     uint32_t epoch;
     sim_finding findings[SIM_FINDINGS]; /* of the last run */
     int finding_count;
-    uint64_t steps; /* of the last run */
+    uint64_t steps, late; /* of the last run; loads of words that saw an older value */
 } sim_session;
 
 /* sim.c */
@@ -436,6 +448,7 @@ void sim_access_wgmma(sim_run *r, sim_warp *w, const sim_clock *clock, const voi
  * from the first one on. */
 const char *sim_map_row(const sim_map *m, const int32_t at[4], uint32_t row, uint32_t *inside);
 void sim_shadow_clear(sim_run *r); /* of all memory */
+void sim_show_newest(sim_run *r);  /* r->shown: the lane has read them */
 sim_memory *sim_find_memory(const void *p);
 
 /* sim_sync.c */
@@ -449,6 +462,14 @@ void sim_call_begin(void);
 /* True for the lane that comes last, all others still waiting: it does what is to be done, then sim_meet_end. */
 bool sim_meet(sim_meeting what, uint32_t how, uint32_t bytes, uint32_t mask);
 void sim_meet_end(void);
+
+/* sim_word.c: calls of the device code. */
+uint32_t sim_call_load(const uint32_t *p, uint32_t acquire);
+uint32_t sim_call_atomic(uint32_t *p, uint32_t what, uint32_t value, uint32_t compare, uint32_t cta);
+void sim_call_stamped(const uint32_t *p, uint32_t how);
+/* The lane is about to write a word of device memory, atomically or by a volatile store. */
+void sim_word_written(const void *p);
+void sim_words_free(sim_run *r);
 
 /* sim_wgmma.c: calls of the device code. */
 void sim_call_wgmma(float *d, const uint32_t *a, uint64_t left, uint64_t right, uint32_t columns, uint32_t f16);

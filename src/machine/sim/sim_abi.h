@@ -8,13 +8,15 @@ enum { SIM_READ, SIM_WRITE = 1, SIM_RELAXED = 2, SIM_CTA = 8 };
 enum { SIM_SPACE_SHARED, SIM_SPACE_GLOBAL, SIM_SPACES };
 enum { SIM_ADD, SIM_AND, SIM_OR, SIM_EXCHANGE, SIM_MAX, SIM_MIN, SIM_COMPARE_EXCHANGE, SIM_MAX_SIGNED, SIM_MIN_SIGNED };
 enum { SIM_SHUFFLE_XOR, SIM_SHUFFLE_INDEX, SIM_SHUFFLE_UP, SIM_SHUFFLE_DOWN, SIM_VOTE }; /* of a warp's lanes */
+enum { SIM_STAMPED, SIM_POSTED, SIM_TAKEN };                                             /* cuda_explicit.h's */
 
 /* The chip: what device code asks of it, on behalf of the thread that runs. */
 typedef struct sim_calls {
     void (*access)(const void *p, uint32_t bytes, uint32_t kind);
     void (*line)(int line);
     void (*instruction)(uint32_t number);
-    void (*phase)(const uint64_t *b, int64_t phase); /* the thread's next wait there is for this phase, from -1 on */
+    void (*stamped)(const uint32_t *p, uint32_t how); /* what has just been done to a word of stamped data */
+    void (*phase)(const uint64_t *b, int64_t phase);  /* the thread's next wait there is for this phase, from -1 on */
     uint64_t (*time)(void);
     uint32_t (*cta)(void);
     uint32_t (*ctas)(void);

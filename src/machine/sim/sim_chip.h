@@ -126,10 +126,12 @@ MT_CHIP uint32_t clock(void) { return (uint32_t)mt_calls->time(); }
 #define MT_AT_INSTRUCTION(number) mt_at_instruction(number)
 #define MT_AT_LINE(line)          mt_at_line(line)
 #define MT_AT_PHASE(b, phase)     mt_at_phase(b, phase)
+#define MT_AT_STAMPED(p, how)     mt_at_stamped(p, how)
 MT_CHIP void *mt_shared_memory(size_t bytes) { return mt_calls->shared((uint32_t)bytes); }
 template <typename T> MT_CHIP T *mt_keep_shared(T *p) { return p; }
 MT_CHIP void mt_at_instruction(uint32_t number) { mt_calls->instruction(number); }
 MT_CHIP void mt_at_line(int line) { mt_calls->line(line); }
+MT_CHIP void mt_at_stamped(const float *p, int how) { mt_calls->stamped((const uint32_t *)p, (uint32_t)how); }
 MT_CHIP void mt_at_phase(const uint64_t *b, int64_t phase) { mt_calls->phase(b, phase); }
 
 template <int N> MT_CHIP void mt_registers(void) {

@@ -187,6 +187,7 @@ static void add_wait(listing *l, const sim_warp *w, const sim_lane *lane) {
                 l->r->launch.epoch);
         } else {
             add(l, "%s, which is %u", object.text, *word);
+            if (*word == UINT32_MAX) add(l, ": it is stamped, and nobody posts it");
         }
         break;
     }

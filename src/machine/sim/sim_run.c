@@ -73,6 +73,7 @@ static void resume(sim_run *r, sim_warp *w, uint32_t lane) {
     r->lane_number = lane;
     r->steps++;
     sim_fiber_switch(&r->main_fiber, r->lane->fiber);
+    sim_show_newest(r);
     r->lane = NULL;
     if (r->failed) longjmp(r->out, 1);
 }
@@ -252,13 +253,15 @@ static sim_run *run_new(sim_session *s, int ctas) {
 }
 
 static void prepare(sim_run *r, const cuda_run *launch) {
-    const sim_session *s = r->session;
+    sim_session *s = r->session;
     r->launch = *launch;
     r->schedule = s->machine->schedule;
     r->random = r->schedule.seed * 0x9e3779b97f4a7c15ull + 0x1234567;
     r->time = r->steps = r->progress = 0;
     r->expired = UINT64_MAX;
     r->failed = false;
+    r->late = r->schedule.kind != SIM_FAIR;
+    s->late = 0;
     r->lane = NULL;
     if (r->ticks > UINT32_MAX / 2) {
         r->ticks = 0;

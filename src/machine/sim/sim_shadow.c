@@ -12,6 +12,11 @@
  * an implicit proxy fence). An ordinary read that a copy's write overwrites has had its value when it is ordered
  * before.
  *
+ * What nothing orders may also be seen late: a read of device memory that is a race with an ordinary write of another
+ * SM gets, under all schedules but the fair one, the bytes that were there before (under a random one, every second
+ * time). So a missing fence is not just reported; the run goes on with the wrong bits that a GPU could show. The bytes
+ * lie in memory until the lane has read them: until anything else is called. What is ordered is never seen late.
+ *
  * Memory of a run is the operands of the instruction, byte by byte as its views have them, besides tables that all may
  * read. Stacks are nobody's business but their lane's. Read-only memory has no shadow. */
 #include "machine/sim/sim.h"
@@ -28,6 +33,7 @@ typedef struct access {
     const sim_clock *clock;
     const char *address; /* for messages */
     bool page;           /* a copy must have been here in this launch */
+    bool late;           /* out: it may not see what another SM wrote */
 } access;
 
 /* ---- races ---- */
@@ -132,13 +138,15 @@ static bool is_fenced(const access *a, const sim_record *other) {
 }
 
 /* False: the record has nothing left to say. */
-static bool look(sim_run *r, const access *a, sim_record *other, uint8_t bytes, bool *reported) {
+static bool look(sim_run *r, access *a, sim_record *other, uint8_t bytes, bool *reported) {
     if (!(other->bytes & bytes)) return true;
     const bool ordered = is_ordered(a, other);
     const bool apart =
         (a->kind | other->kind) & SIM_CTA && a->cta->number != other->sm; /* each other's scope lacks them */
-    if (!ordered && ((a->kind | other->kind) & SIM_WRITE) && (apart || !(a->kind & other->kind & SIM_RELAXED)) &&
-        !*reported) {
+    const bool race =
+        !ordered && (a->kind | other->kind) & SIM_WRITE && (apart || !(a->kind & other->kind & SIM_RELAXED));
+    a->late |= race && (other->kind & (SIM_WRITE | SIM_ASYNC)) == SIM_WRITE && a->cta->number != other->sm;
+    if (race && !*reported) {
         *reported = true;
         report_race(r, a, other);
     }
@@ -228,9 +236,42 @@ static bool has_come(const sim_run *r, const sim_cell *cell, uint8_t bytes) {
     return !(bytes & ~written);
 }
 
-static void touch(sim_run *r, const access *a, sim_cell *cell, uint8_t bytes) {
+/* ---- what is seen late ---- */
+
+/* The bytes that a write is about to replace, if its thread did not write them just before. */
+static void keep_older(const access *a, sim_cell *cell, uint8_t bytes) {
+    for (int i = 0; i < 2; i++) {
+        const sim_record *mine = &cell->record[i];
+        if (mine->kind & SIM_WRITE && mine->tick == a->tick && mine->lanes & 1u << a->lane && mine->bytes == bytes)
+            return;
+    }
+    memcpy(cell->older + __builtin_ctz(bytes), a->address, (size_t)__builtin_popcount(bytes));
+}
+
+static void show_older(sim_run *r, const access *a, const sim_cell *cell, uint8_t bytes) {
+    if (r->shown_count == COUNT_OF(r->shown) || (r->schedule.kind == SIM_RANDOM && sim_random(r) & 1)) return;
+    struct sim_shown *s = &r->shown[r->shown_count++];
+    s->at = (char *)a->address;
+    s->bytes = (uint32_t)__builtin_popcount(bytes);
+    memcpy(s->now, s->at, s->bytes);
+    memcpy(s->at, cell->older + __builtin_ctz(bytes), s->bytes);
+}
+
+void sim_show_newest(sim_run *r) {
+    while (r->shown_count) {
+        const struct sim_shown *s = &r->shown[--r->shown_count];
+        memcpy(s->at, s->now, s->bytes);
+    }
+}
+
+/* ---- an access ---- */
+
+static void touch(sim_run *r, access *a, sim_cell *cell, uint8_t bytes) {
     if (!(a->kind & SIM_WRITE) && known_read(r, a, cell, bytes)) return;
+    const bool late = r->late && a->space == SIM_SPACE_GLOBAL;
     bool reported = false;
+    a->late = false;
+    if (late && a->kind & SIM_WRITE) keep_older(a, cell, bytes);
     if (a->page && !(a->kind & SIM_WRITE) && !has_come(r, cell, bytes))
         sim_report(r, SIM_PAGE, false, (uint64_t)a->line << 32 | a->actor,
                    "%s reads %s before anything was copied there (%s)",
@@ -249,6 +290,7 @@ static void touch(sim_run *r, const access *a, sim_cell *cell, uint8_t bytes) {
         m->next = r->more_free;
         r->more_free = gone;
     }
+    if (late && a->late && a->kind == SIM_READ && a->actor < SIM_WARPS) show_older(r, a, cell, bytes);
     put(r, cell,
         (sim_record){.tick = a->tick,
                      .lanes = 1u << a->lane,
@@ -261,9 +303,10 @@ static void touch(sim_run *r, const access *a, sim_cell *cell, uint8_t bytes) {
 }
 
 static void touch_all(sim_run *r, access *a, sim_cell *cells, size_t offset, size_t bytes) {
+    const char *first = a->address;
     for (size_t at = offset, end = offset + bytes; at < end;) {
         const size_t in = at % SIM_GRAIN, n = SIM_GRAIN - in < end - at ? SIM_GRAIN - in : end - at;
-        a->address += at == offset ? 0 : n;
+        a->address = first + (at - offset);
         touch(r, a, &cells[at / SIM_GRAIN], (uint8_t)((((1u << n) - 1) << in)));
         at += n;
     }
@@ -346,6 +389,7 @@ static void report_outside(sim_run *r, const sim_warp *w, const sim_lane *l, con
 
 void sim_access(const void *p, uint32_t bytes, uint32_t kind) {
     sim_run *r = sim_now;
+    if (r->shown_count) sim_show_newest(r);
     if ((uintptr_t)p - (uintptr_t)r->stacks < r->stack_bytes) return;
     if (!(kind & SIM_WRITE) && (uintptr_t)p - (uintptr_t)&r->launch < sizeof r->launch)
         return; /* the kernel's parameter */
@@ -387,6 +431,7 @@ void sim_access(const void *p, uint32_t bytes, uint32_t kind) {
     }
     a.space = SIM_SPACE_GLOBAL;
     if (m->cells) touch_all(r, &a, m->cells, (size_t)((const char *)p - m->data), bytes);
+    if (kind & SIM_WRITE && kind & SIM_RELAXED && bytes == 4) sim_word_written(p);
 }
 
 /* The copy engine reads or writes memory on behalf of an access. False: it may not. */

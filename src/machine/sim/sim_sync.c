@@ -1,5 +1,5 @@
-/* What threads meet at: mbarriers, named barriers, copies, warps, words in device memory. Each call of the device code
- * is made by the lane that runs (sim_now->lane); it may give way to others inside.
+/* What threads meet at: mbarriers, named barriers, copies, warps, fences; sim_word.c has words in device memory. Each
+ * call of the device code is made by the lane that runs (sim_now->lane); it may give way to others inside.
  *
  * Order: an mbarrier's phase makes known what its arrivals knew (release, acquire: the instructions' default), a copy
  * what was known when it was issued, and what it did; a named barrier and syncwarp all of all. Shuffles, votes and mma
@@ -18,6 +18,7 @@ static uint32_t this_thread(void) { return (uint32_t)sim_now->warp->number * 32 
 void sim_call_begin(void) {
     sim_lane *l = this_lane();
     l->polled = NULL;
+    if (sim_now->shown_count) sim_show_newest(sim_now);
     if (sim_now->schedule.kind == SIM_RANDOM && !(sim_random(sim_now) & 15)) sim_block(SIM_NOT, NULL);
 }
 
@@ -537,76 +538,7 @@ static void call_mma(float *d, const uint32_t *operands, uint32_t f16) {
     sim_meet_end();
 }
 
-/* ---- words in device memory ---- */
-
-static struct sim_word *find_word(sim_run *r, const uint32_t *p) {
-    if (2 * (r->word_count + 1) > r->word_capacity) {
-        const uint32_t capacity = r->word_capacity ? r->word_capacity * 2 : 256;
-        struct sim_word *old = r->words, *grown = calloc(capacity, sizeof *grown);
-        if (!grown) sim_report(r, SIM_MISUSE, true, 0, "no memory for words");
-        const uint32_t old_capacity = r->word_capacity;
-        r->words = grown;
-        r->word_capacity = capacity;
-        r->word_count = 0;
-        for (uint32_t i = 0; i < old_capacity; i++)
-            if (old[i].address) *find_word(r, old[i].address) = old[i];
-        free(old);
-    }
-    uint32_t at = (uint32_t)(((uintptr_t)p >> 2) * 2654435761u) % r->word_capacity;
-    while (r->words[at].address && r->words[at].address != p) at = (at + 1) % r->word_capacity;
-    if (!r->words[at].address) {
-        r->words[at].address = p;
-        r->word_count++;
-    }
-    return &r->words[at];
-}
-
-static uint32_t call_load(const uint32_t *p, uint32_t acquire) {
-    sim_lane *l = this_lane();
-    const bool again = !acquire && l->polled == p;
-    const uint32_t before = l->value;
-    sim_call_begin();
-    while (again && *p == before && !l->expired) sim_block(SIM_WORD, p);
-    l->expired = false;
-    sim_access(p, 4, SIM_READ | SIM_RELAXED);
-    const uint32_t value = *p;
-    sim_clock *known = find_word(sim_now, p)->clock;
-    sim_clock_join(sim_now, acquire ? &l->clock : &l->seen, known);
-    l->polled = acquire ? NULL : p;
-    l->value = value;
-    return value;
-}
-
-static uint32_t call_atomic(uint32_t *p, uint32_t what, uint32_t value, uint32_t compare, uint32_t cta) {
-    sim_run *r = sim_now;
-    sim_call_begin();
-    sim_access(p, 4, SIM_WRITE | SIM_RELAXED | (cta ? SIM_CTA : 0));
-    sim_lane *l = this_lane();
-    const uint32_t old = *p;
-    const uint32_t now = what == SIM_ADD          ? old + value
-                         : what == SIM_AND        ? (old & value)
-                         : what == SIM_OR         ? (old | value)
-                         : what == SIM_EXCHANGE   ? value
-                         : what == SIM_MAX        ? (old > value ? old : value)
-                         : what == SIM_MIN        ? (old < value ? old : value)
-                         : what == SIM_MAX_SIGNED ? ((int32_t)old > (int32_t)value ? old : value)
-                         : what == SIM_MIN_SIGNED ? ((int32_t)old < (int32_t)value ? old : value)
-                         : old == compare         ? value
-                                                  : old;
-    *p = now;
-    struct sim_word *word = find_word(r, p);
-    sim_clock_join(r, &l->seen, word->clock);
-    sim_clock_join(r, &word->clock, l->released);
-    if (now != old) sim_progress(r);
-    for (int c = 0; c < r->cta_count; c++)
-        for (int w = 0; w < SIM_WARPS; w++) {
-            sim_warp *warp = &r->cta[c].warp[w];
-            if (warp->polls)
-                for (uint32_t lane = 0; lane < 32; lane++)
-                    if (warp->lane[lane].wait == SIM_WORD && warp->lane[lane].object == p) sim_wake(warp, 1u << lane);
-        }
-    return old;
-}
+/* ---- fences ---- */
 
 static void call_fence(void) {
     sim_call_begin();
@@ -662,10 +594,7 @@ void sim_sync_free(sim_run *r) {
         cta->group_count = 0;
         memset(cta->named, 0, sizeof cta->named);
     }
-    for (uint32_t i = 0; i < r->word_capacity; i++) sim_clock_drop(r->words[i].clock);
-    free(r->words);
-    r->words = NULL;
-    r->word_count = r->word_capacity = 0;
+    sim_words_free(r);
 }
 
 sim_calls sim_chip_calls = {
@@ -688,8 +617,9 @@ sim_calls sim_chip_calls = {
     .bulk_store = call_bulk_store,
     .bulk_commit = call_bulk_commit,
     .bulk_wait = call_bulk_wait,
-    .load = call_load,
-    .atomic = call_atomic,
+    .load = sim_call_load,
+    .atomic = sim_call_atomic,
+    .stamped = sim_call_stamped,
     .fence = call_fence,
     .fence_proxy = call_fence_proxy,
     .barrier = call_barrier,
