@@ -289,14 +289,73 @@ static void test_stamped(void **state) {
     if (getenv("LEVEL2_MACHINE")) skip();
     static const struct {
         const char *piece, *by, *says;
-    } mistakes[] = {{"post(t[p, :], before + mine)", "t[p, :] = before + mine", "race"},
-                    {"post(t[p, :], before + mine)", "if p != 2 { post(t[p, :], before + mine) }", "deadlock"}};
+    } mistakes[] = {{"post(t[p, :], before + mine)",
+                     "if p < 3 { post(t[p, :], before + mine) } else { t[p, :] = before + mine }", "race"},
+                    {"post(t[p, :], before + mine)", "if p != 2 { post(t[p, :], before + mine) }",
+                     "which is 4294967295: it is stamped, and nobody posts it"},
+                    {"stamp(t[p, :])", "if p != 2 { stamp(t[p, :]) }",
+                     "which nobody has posted in this launch, and gets what was there before"}};
     for (size_t i = 0; i < COUNT_OF(mistakes); i++) {
         mt_error error = {0};
         file = broken(mistakes[i].piece, mistakes[i].by);
         for (int k = 0; k < 3; k++) make(&sums[k]);
-        if (run("sim:2", file, nodes, 2, sums, 3, &error) == MT_OK || !strstr(error.message, mistakes[i].says))
+        if (run(i < 2 ? "sim:2" : "sim:2,adversarial=starve-sm,seed=0", file, nodes, 2, sums, 3, &error) == MT_OK ||
+            !strstr(error.message, mistakes[i].says))
             fail_msg("%s: %s", mistakes[i].by, error.message);
+        for (int k = 0; k < 3; k++) free(sums[k].data);
+        mt_tile_close(file);
+    }
+    /* What is posted last is not seen last: `part` is not stamped where it is taken, and relies on it. */
+    static const char relies[] =
+        "tile clear(t: inout f32[64], part: inout f32[128]) over (n in 1) { role consumer { stamp(t[0 : +64]); "
+        "stamp(part[64 : +64]) } }\n"
+        "tile pass(x: in f32[64], t: inout f32[64], part: inout f32[128], y: out f32[64]) over (p in 2) {\n"
+        " unordered t, part\n"
+        " role consumer {\n"
+        "  a: f32[64] = 0\n"
+        "  b: f32[64] = 0\n"
+        "  if p == 0 { post(part[0 : +64], x * 2.0); post(t[0 : +64], x) }\n"
+        "  if p == 1 { take(a, t[0 : +64]); take(b, part[0 : +64]); y[0 : +64] = a + b }\n"
+        " }\n"
+        "}\n";
+    array passed[] = {{.name = "x", .type = "f32", .role = MT_INPUT, .rank = 1, .extent = {64}},
+                      {.name = "t", .type = "f32", .role = MT_TEMP, .rank = 1, .extent = {64}},
+                      {.name = "part", .type = "f32", .role = MT_TEMP, .rank = 1, .extent = {128}},
+                      {.name = "y", .type = "f32", .role = MT_OUTPUT, .rank = 1, .extent = {64}}};
+    const node passes[] = {{"clear", {"t=t", "part=part"}}, {"pass", {"x=x", "t=t", "part=part", "y=y"}}};
+    static const char *const late[] = {"sim:2", "sim:2,random=1", "sim:2,random=2", "sim:2,adversarial=copies-late"};
+    OK(mt_tile_parse(&file, "relies.tile", relies, sizeof relies - 1, NULL, &error_));
+    for (size_t i = 0; i < COUNT_OF(late); i++) {
+        mt_error error = {0};
+        for (int k = 0; k < 4; k++) make(&passed[k]);
+        const mt_status status = run(late[i], file, passes, 2, passed, 4, &error);
+        if ((status == MT_OK) != !i || (i && !strstr(error.message, "takes part + ")))
+            fail_msg("%s: %s", late[i], error.message);
+        for (int k = 0; k < 4; k++) free(passed[k].data);
+    }
+    mt_tile_close(file);
+    /* Nobody stamps, or posts, in front: no machine takes the program. */
+    static const node behind[] = {{"running2", {"x=x", "t=t", "y=y"}}, {"stamp2", {"t=t"}}};
+    const struct {
+        const char *piece, *by, *says;
+        const node *nodes;
+        int count;
+        mt_role role;
+    } refused[] = {{"", "", "and no node in front stamps it: it would take what was there before", behind, 1, MT_TEMP},
+                   {"", "", "and no node in front stamps it", behind, 2, MT_TEMP},
+                   {"post(t[p, :], before + mine)", "t[p, :] = before + mine",
+                    "'running2' takes what is posted in 't', and no node in front posts it: it would wait for ever",
+                    nodes, 2, MT_TEMP},
+                   {"", "", "", behind, 2, MT_STATE}}; /* stamps for the next run */
+    for (size_t i = 0; i < COUNT_OF(refused); i++) {
+        mt_error error = {0};
+        file = broken(refused[i].piece, refused[i].by);
+        sums[1].role = refused[i].role;
+        for (int k = 0; k < 3; k++) make(&sums[k]);
+        memset(sums[1].data, 0xff, bytes_of(&sums[1]));
+        const mt_status status = run("cpu:1", file, refused[i].nodes, refused[i].count, sums, 3, &error);
+        if (status != (*refused[i].says ? MT_E_ARGUMENT : MT_OK) || !strstr(error.message, refused[i].says))
+            fail_msg("%s: %s", refused[i].says, error.message);
         for (int k = 0; k < 3; k++) free(sums[k].data);
         mt_tile_close(file);
     }

@@ -1,6 +1,7 @@
 /* The last passes before the schedule: dead nodes away, ops bound, instances checked, grids laid out; and the copy of a
  * graph that they work on. */
 #include "graph/graph_internal.h"
+#include "tile/explicit.h"
 
 struct clone_call {
     const mt_graph *g;
@@ -57,6 +58,31 @@ void graph_remove_dead(mt_graph *g) {
     g->node_count = kept;
 }
 
+/* Whoever takes stamped data (docs/level2.md) waits until it is posted; data that was not stamped before look as if it
+ * had been. So a node in front has to stamp, or, of what outlives a run, any other for the next one; and a node in
+ * front, or the one itself, to post. */
+static mt_status check_stamps(const mt_graph *g, mt_error *error) {
+    bool *stamped = ARENA_ARRAY(g->memory, g->tensor_count + 1, bool),
+         *posted = ARENA_ARRAY(g->memory, g->tensor_count + 1, bool);
+    for (int turn = 0; turn < 2; turn++) /* first what outlives a run */
+        for (size_t i = 0; i < g->node_count; i++) {
+            const graph_node *n = &g->nodes[i];
+            for (int p = 0; n->op->level2 && p < n->param_count; p++) {
+                if (n->signature[p].kind != TILE_INOUT) continue;
+                const int tensor = g->views[n->operand[p]].tensor;
+                stamped[tensor] |= (turn || g->tensors[tensor].role != MT_TEMP) && explicit_has(n->op, LEVEL2_STAMP, p);
+                posted[tensor] |= turn && explicit_has(n->op, LEVEL2_POST, p);
+                if (!turn || (stamped[tensor] && posted[tensor]) || !explicit_has(n->op, LEVEL2_TAKE, p)) continue;
+                return error_set(error, MT_E_ARGUMENT, n->name,
+                                 "'%s' takes what is posted in '%s', and no node in front %s", n->program,
+                                 g->tensors[tensor].name,
+                                 posted[tensor] ? "stamps it: it would take what was there before"
+                                                : "posts it: it would wait for ever");
+            }
+        }
+    return MT_OK;
+}
+
 struct lower_call {
     mt_graph *g;
     mt_error *error;
@@ -79,6 +105,7 @@ static void lower(void *context) {
             return;
         }
     }
+    c->status = check_stamps(g, c->error);
 }
 
 mt_status graph_lower(mt_graph *g, mt_error *error) {

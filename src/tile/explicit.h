@@ -127,7 +127,9 @@ int64_t explicit_barriers(const tile_level2 *x, int barrier);
  * of one that is x[:, i, :]. */
 bool explicit_in_pieces(const tile_access *access, const level2_shared *to);
 
-/* explicit_rules.c: "loader", ... */
+/* explicit_rules.c: whether the program has a statement of that kind with a slice of that parameter. */
+bool explicit_has(const tile_op *op, level2_kind kind, int param);
+/* "loader", ... */
 extern const char *const explicit_roles[LEVEL2_ROLES];
 extern const char *const explicit_atomics[LEVEL2_ATOMICS]; /* "add", ... */
 extern const char *const explicit_orders[LEVEL2_ORDERS], *const explicit_scopes[LEVEL2_SCOPES];

@@ -11,6 +11,15 @@ const char *const explicit_atomics[LEVEL2_ATOMICS] = {"add", "min", "max", "and"
 const char *const explicit_orders[LEVEL2_ORDERS] = {"relaxed", "acquire", "release", "acq_rel"};
 const char *const explicit_scopes[LEVEL2_SCOPES] = {"cta", "gpu"};
 
+static bool has(const tile_statement *s, level2_kind kind, int param) {
+    for (; s; s = s->next)
+        if ((s->kind == TILE_ACTION && s->action->kind == kind && s->access && s->access->param == param) ||
+            has(s->body, kind, param) || has(s->otherwise, kind, param))
+            return true;
+    return false;
+}
+bool explicit_has(const tile_op *op, level2_kind kind, int param) { return has(op->body, kind, param); }
+
 static ast_place place_of(const tile_statement *s) { return (ast_place){s->line, s->column}; }
 
 /* ---- ranges ---- */
