@@ -231,6 +231,21 @@ static bool is_wide(const char *source, const char *constants) {
     return wide;
 }
 
+/* `tile show` says why not. */
+static void is_not_wide(const char *source, const char *constants, const char *why) {
+    test_case c = {.source = (char *)source, .constants = constants};
+    if (is_wide(source, constants) || !bind_case(&c)) fail_msg("%s, %s: is wide", source, constants);
+    emit_cuda_op op = {.op = c.op};
+    text shown = {0};
+    mt_error error = {0};
+    for (int i = 0; i < c.op->tensor_count; i++) op.layout[i] = role_wish(c.op, i);
+    const bool good = emit_cuda_one(&shown, &op, &error) == MT_OK; /* or it cannot be lowered at all */
+    const char *line = strstr(good ? shown.data : error.message, "not wide: ");
+    if (why ? !line || !strstr(line, why) : line != NULL)
+        fail_msg("%s, %s: %.200s; expected %s", source, constants, line ? line : "no reason", why ? why : "none");
+    text_free(&shown);
+}
+
 static void test_lowering(void **state) {
     (void)state;
     for (int i = 0; i < cuda_case_count; i++) {
@@ -259,6 +274,7 @@ static void test_lowering(void **state) {
         role_print(&t, r);
         if (getenv("WIDE_PRINT")) fprintf(stderr, "%s", t.data);
         assert_true(!strstr(t.data, " decoded in chunks of ") == !packed);
+        assert_null(strstr(t.data, "not wide"));
         assert_non_null(strstr(t.data, "= wide dot(x["));
         assert_non_null(strstr(t.data, "pages when the operands are ready"));
         text_free(&t);
@@ -270,15 +286,18 @@ static void test_lowering(void **state) {
         }
     }
     assert_true(is_wide("linear", "N=512 K=512 BM=64 BN=64 X=bf16 W=bf16 P=bf16"));
-    assert_false(is_wide("linear", "N=512 K=512 BM=16 BN=64 X=bf16 W=bf16 P=bf16")); /* few rows */
-    assert_false(is_wide("linear", "N=512 K=512 BM=64 BN=32 X=bf16 W=bf16 P=bf16")); /* few columns */
-    assert_false(is_wide("linear", "N=512 K=512 BM=64 BN=64 X=f32 W=bf16 P=bf16"));  /* x is to be rounded */
-    assert_false(is_wide("linear", "N=512 K=512 BM=64 BN=64 X=bf16 W=f16 P=bf16"));  /* w is to be rounded */
+    is_not_wide("linear", "N=512 K=512 BM=16 BN=64 X=bf16 W=bf16 P=bf16", NULL); /* few rows */
+    is_not_wide("linear", "N=512 K=512 BM=64 BN=32 X=bf16 W=bf16 P=bf16", "64, 128 or 256 columns, not 32");
+    is_not_wide("linear", "N=512 K=512 BM=64 BN=64 X=f32 W=bf16 P=bf16",
+                "the left operand is no slice of a tensor of bf16");
+    assert_false(is_wide("linear", "N=512 K=512 BM=64 BN=64 X=bf16 W=f16 P=bf16")); /* w is to be rounded */
     assert_true(is_wide("linear", "N=512 K=512 BM=64 BN=64 X=bf16 W=q8_0 P=bf16"));
     assert_true(is_wide("linear", "N=512 K=512 BM=128 BN=128 X=f16 W=q6_k P=f16"));
-    assert_false(is_wide("linear", "N=512 K=512 BM=128 BN=256 X=f16 W=q6_k P=f16")); /* more than shared memory has */
-    assert_false(is_wide("linear", "N=512 K=500 BM=64 BN=64 X=bf16 W=bf16 P=bf16")); /* rows that no map can have */
-    assert_false(is_wide("norm_linear", "N=512 K=512 BM=64 BN=64 T=bf16 W=bf16 P=bf16")); /* x is scaled */
+    is_not_wide("linear", "N=512 K=512 BM=128 BN=256 X=f16 W=q6_k P=f16",
+                "weights in q6_k: so many decoded rows have no room in shared memory");
+    is_not_wide("linear", "N=512 K=500 BM=64 BN=64 X=bf16 W=bf16 P=bf16",
+                "rows of 500 elements are no multiple of 16 bytes");
+    is_not_wide("norm_linear", "N=512 K=512 BM=64 BN=64 T=bf16 W=bf16 P=bf16", "the left operand is no slice");
     static const char *const others[] = {
         /* a reduction of the sums; elements at other places; more sums than registers; two left operands */
         "tile t(x: in bf16[M, 64], w: in bf16[N, 64], y: out f32[M, 1]) over (m in ceil(M / 64)) { p: f32[64, 64] = 0; "
@@ -295,7 +314,10 @@ static void test_lowering(void **state) {
         "p: f32[64, 64] = 0; q: f32[64, 64] = 0; for k in stream(1) { p += dot(x[m*64 : +64, k*64 : +64], w[0 : +64, "
         "k*64 : +64].T); q += dot(z[m*64 : +64, k*64 : +64], w[0 : +64, k*64 : +64].T) }; y[m*64 : +64, 0 : +64] = p + "
         "q }"};
-    for (size_t i = 0; i < COUNT_OF(others); i++) assert_false(is_wide(others[i], ""));
+    static const char *const whys[] = {"line 1: the sums lie in registers, and this is not done there",
+                                       "line 1: the sums lie in registers",
+                                       "so many sums have no room in registers: 2 x 128 x 256", "one left operand"};
+    for (size_t i = 0; i < COUNT_OF(others); i++) is_not_wide(others[i], "", whys[i]);
 }
 
 /* ---- numbers ---- */

@@ -185,6 +185,7 @@ mt_status emit_cuda_one(text *out, const emit_cuda_op *op, mt_error *error) {
     char names[1][320];
     if (!unit.memory) return error_set(error, MT_E_MEMORY, NULL, "Out of memory.");
     if (!write_ops(&unit, &functions, op, 1, lowered, names, &info)) {
+        if (!lowered[0]->wide) lowered[0]->not_wide = role_why_not_wide(unit.memory, op->op);
         role_print(out, lowered[0]);
         text_string(out, "\n/* The helpers mt_... are in src/emit/cuda_prelude.h, cuda_math.h and cuda_dot.h. */\n");
         if (formats.length) text_append(out, formats.data, formats.length);

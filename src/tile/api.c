@@ -171,6 +171,7 @@ mt_status mt_tile_lower(const mt_tile *t, const char *name, const mt_constant *c
     if (status == MT_OK && code) {
         status = emit_cuda_one(&shown, &op, error);
     } else if (status == MT_OK && (status = role_lower(memory, &lowered, op.op, op.layout, error)) == MT_OK) {
+        if (!lowered->wide) lowered->not_wide = role_why_not_wide(memory, op.op);
         role_print(&shown, lowered);
         layout_print_role(&shown, lowered);
     }

@@ -102,10 +102,9 @@ static void note_needs(const role_statement *s, role_wide_needs *out) {
 static mt_status lower_with(arena *a, role_op **out, const tile_op *source, const role_layout *layout, bool wishes,
                             const role_chip *chip, mt_error *error);
 
-/* Lowers an op with the layouts that it may wish for. */
-static role_op *lower_wishing(arena *memory, const tile_op *op, const role_chip *chip,
-                              role_layout layout[TILE_PARAMS]) {
-    role_op *r = NULL;
+/* Lowers an op with the layouts that it may wish for. False: it cannot be; *r has what became of it, or is NULL. */
+static bool lower_wishing(arena *memory, const tile_op *op, const role_chip *chip, role_layout layout[TILE_PARAMS],
+                          role_op **r) {
     for (int i = 0; i < op->param_count; i++) { /* weights that share a loop are wished for together */
         const tile_param *p = &op->params[i];
         if (p->kind > TILE_INOUT) continue;
@@ -114,7 +113,7 @@ static role_op *lower_wishing(arena *memory, const tile_op *op, const role_chip 
                              : p->type->scalar.kind == TILE_FLOAT && p->type->scalar.bits == 16 ? ROLE_ATOMS
                                                                                                 : ROLE_ROWS;
     }
-    return lower_with(memory, &r, op, layout, true, chip, NULL) == MT_OK ? r : NULL;
+    return lower_with(memory, r, op, layout, true, chip, NULL) == MT_OK;
 }
 
 role_layout role_wish(const tile_op *op, int tensor) {
@@ -122,10 +121,11 @@ role_layout role_wish(const tile_op *op, int tensor) {
     if (op->level2) return explicit_wish(op, tensor);
     if (!statements_have_dot(op->body)) return ROLE_ROWS;
     arena *memory = arena_new();
-    const role_op *r = memory ? lower_wishing(memory, op, &role_hopper, layout) : NULL;
+    role_op *r = NULL;
+    const bool good = memory && lower_wishing(memory, op, &role_hopper, layout, &r);
     role_wide_needs needs = {0};
-    if (r) note_needs(r->loader, &needs);
-    for (int i = 0; r && i < op->param_count; i++) {
+    if (good) note_needs(r->loader, &needs);
+    for (int i = 0; good && i < op->param_count; i++) {
         if (op->params[i].kind > TILE_INOUT || op->params[i].ordinal != tensor) continue;
         if (needs.mapped[i])
             wish = ROLE_MAPPED;
@@ -139,7 +139,8 @@ role_layout role_wish(const tile_op *op, int tensor) {
 bool role_fits(const tile_op *op, const role_chip *chip) {
     role_layout layout[TILE_PARAMS];
     arena *memory = arena_new();
-    const bool fits = memory && lower_wishing(memory, op, chip, layout);
+    role_op *r;
+    const bool fits = memory && lower_wishing(memory, op, chip, layout, &r);
     arena_free(memory);
     return fits;
 }
@@ -149,11 +150,18 @@ bool role_has_wide(const tile_op *op, role_wide_needs *out) {
     *out = (role_wide_needs){0};
     if (!statements_have_dot(op->body)) return false;
     arena *memory = arena_new();
-    const role_op *r = memory ? lower_wishing(memory, op, &role_hopper, layout) : NULL;
-    const bool wide = r && r->wide;
+    role_op *r = NULL;
+    const bool wide = memory && lower_wishing(memory, op, &role_hopper, layout, &r) && r->wide;
     if (wide) note_needs(r->loader, out);
     arena_free(memory);
     return wide;
+}
+
+const char *role_why_not_wide(arena *a, const tile_op *op) {
+    role_layout layout[TILE_PARAMS];
+    if (op->level2 || !statements_have_dot(op->body)) return NULL;
+    role_op *r = NULL;
+    return (lower_wishing(a, op, &role_hopper, layout, &r) && r->wide) || !r ? NULL : r->not_wide;
 }
 
 /* ---- trees ---- */
@@ -600,6 +608,7 @@ static mt_status lower_with(arena *a, role_op **out, const tile_op *source, cons
                             const role_chip *chip, mt_error *error) {
     role_lowering l = {0};
     bool missed = false;
+    const char *not_wide = NULL;
     *out = NULL;
     for (int turn = 0; turn < 2; turn++) {
         const bool trial = turn == 0 && !chip->wgmma && !source->level2;
@@ -618,9 +627,15 @@ static mt_status lower_with(arena *a, role_op **out, const tile_op *source, cons
         if (!arena_protect(a, lower, &l))
             return error_set(error, MT_E_MEMORY, source->name, "Out of memory while lowering.");
         missed = trial && !l.status && l.r->wide;
+        if (trial) l.r->not_wide = NULL;
+        if (!l.r->not_wide) l.r->not_wide = not_wide; /* the first turn knew it */
+        not_wide = l.r->not_wide;
         if (source->level2 || (!l.status && !trial)) break;
     }
     *out = l.r;
+    const char *why = l.status && error && chip->wgmma ? role_why_not_wide(a, source) : NULL;
+    const size_t length = why ? strlen(error->message) : 0;
+    if (why) snprintf(error->message + length, sizeof error->message - length, " It is not wide: %s.", why);
     return l.status;
 }
 

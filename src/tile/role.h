@@ -350,6 +350,8 @@ typedef struct role_wide_needs {
     int64_t decoded;                               /* elements of weights that an instruction decodes */
 } role_wide_needs;
 bool role_has_wide(const tile_op *op, role_wide_needs *out);
+/* Why no product of so many rows is wide, with the layouts that the op wishes for; NULL as for role_op.not_wide. */
+const char *role_why_not_wide(arena *a, const tile_op *op);
 
 /* Operands of a node: a, b, c, its list, then the scalars and tiles of its access; some may be NULL. */
 int role_operand_count(const tile_node *n);

@@ -16,6 +16,8 @@
  * the op is lowered without WIDE. */
 #include "tile/role_internal.h"
 
+#include <stdio.h>
+
 typedef struct wide_product {
     role_statement *dot, *sum;
     const tile_access *left, *right;
@@ -109,28 +111,52 @@ static bool walks_columns(role_lowering *l, const role_statement *loop, const ti
                         walked % ROLE_WIDE_K == 0);
 }
 
+/* Says why the product is not wide; for products of few rows nobody asks. */
+static bool refuse(role_lowering *l, int line, const char *format, ...) PRINTF_LIKE(3, 4);
+static bool refuse(role_lowering *l, int line, const char *format, ...) {
+    char why[200];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(why, sizeof why, format, arguments);
+    va_end(arguments);
+    l->r->not_wide = arena_printf(l->memory, "line %d: %s", line, why);
+    return false;
+}
+
 /* False: the product cannot be wide. */
 static bool find_product(role_lowering *l, const role_statement *loop, role_statement *dot, wide_product *out) {
     const role_op *r = l->r;
     const int64_t rows = dot->shape.extent[0], columns = dot->shape.extent[1];
     const tile_format *type = dot->left->type;
     const tile_node *right = role_resolved(r, dot->value);
-    if ((rows != 64 && rows != 128) || (columns != 64 && columns != 128 && columns != 256) ||
-        !tile_format_is_16_bit_float(type) || right->kind != TILE_TRANSPOSE || right->shape.rank != 2 ||
-        right->type != type)
+    if ((rows != 64 && rows != 128) || !tile_format_is_16_bit_float(type) || right->kind != TILE_TRANSPOSE ||
+        right->shape.rank != 2 || right->type != type)
         return false;
     *out = (wide_product){
         dot,         dot->next, role_plain_slice(r, dot->left, type), weight_slice(r, right->a, type, &out->format),
         out->format, NULL};
-    if (!out->left || !out->right) return false;
+    if (!out->right) return false;
+    if (columns != 64 && columns != 128 && columns != 256)
+        return refuse(l, dot->line, "tiles of wgmma have 64, 128 or 256 columns, not %lld", (long long)columns);
+    if (!out->left)
+        return refuse(l, dot->line, "the left operand is no slice of a tensor of %s, which wgmma could read",
+                      type->name);
     const tile_param *x = &r->op.params[out->left->param], *w = &r->op.params[out->right->param];
+    if (x->kind != TILE_IN) return refuse(l, dot->line, "the left operand, %s, is written here", x->name);
+    if (!r->mapped[x->ordinal]) return refuse(l, dot->line, "the left operand, %s, has no tensor map", x->name);
     const int64_t grain = out->format ? role_decoded_columns(out->format) : ROLE_WIDE_K;
     const tile_node *column;
-    return x->kind == TILE_IN && r->mapped[x->ordinal] &&
-           walks_columns(l, loop, out->left, ROLE_WIDE_K, &out->column) &&
-           walks_columns(l, loop, out->right, grain ? grain : 1, &column) && same_start(out->column, column) &&
-           out->left->item[1].size == out->right->item[1].size && x->extent[1]->value.i == w->extent[1]->value.i &&
-           x->extent[1]->value.i % 8 == 0 && role_divisor(r, out->right->item[0].start) % 8 == 0;
+    if (!walks_columns(l, loop, out->left, ROLE_WIDE_K, &out->column) ||
+        !walks_columns(l, loop, out->right, grain ? grain : 1, &column) || !same_start(out->column, column) ||
+        out->left->item[1].size != out->right->item[1].size || x->extent[1]->value.i != w->extent[1]->value.i)
+        return refuse(l, dot->line,
+                      "the loop does not take all columns of both operands, or whole steps of the same ones, in rows "
+                      "that a loader can know");
+    if (x->extent[1]->value.i % 8)
+        return refuse(l, dot->line, "rows of %lld elements are no multiple of 16 bytes",
+                      (long long)x->extent[1]->value.i);
+    return role_divisor(r, out->right->item[0].start) % 8 == 0 ||
+           refuse(l, dot->line, "the right operand does not begin at a multiple of 8 rows");
 }
 
 /* The products of a loop, and how their weights are decoded; 0: it is something else. */
@@ -150,7 +176,8 @@ static int find_products(role_lowering *l, const role_statement *loop, wide_prod
             !role_same_shape(&p->dot->shape, &out->dot->shape) || p->dot->left->type != out->dot->left->type ||
             p->format != out->format || !same_start(p->column, out->column) ||
             p->left->item[1].size != out->left->item[1].size)
-            return 0;
+            return refuse(l, s->line,
+                          "products of a loop have one left operand, one shape, one walk, and weights of one format");
         for (const role_statement *o = loop->body; o; o = o->next) /* nothing else is added, no operand reads a sum */
             if (o != p->sum &&
                 (o->to == p->sum->to || role_reads(r, o->value, p->sum->to) || role_reads(r, o->left, p->sum->to)))
@@ -160,8 +187,12 @@ static int find_products(role_lowering *l, const role_statement *loop, wide_prod
     *decoded = (role_decoded){.format = NULL};
     if (!count) return 0;
     const int64_t columns = out->dot->shape.extent[1], rows = out->dot->shape.extent[0];
-    if (count * rows * columns > (int64_t)ROLE_WIDE_SUMS * ROLE_THREADS) return 0;
-    if (!out->format) return 1 + count * ceil_div(columns, ROLE_WIDE_PAGE) <= ROLE_WIDE_MOST ? count : 0;
+    if (count * rows * columns > (int64_t)ROLE_WIDE_SUMS * ROLE_THREADS)
+        return refuse(l, loop->line, "so many sums have no room in registers: %d x %lld x %lld", count, (long long)rows,
+                      (long long)columns);
+    if (!out->format && 1 + count * ceil_div(columns, ROLE_WIDE_PAGE) > ROLE_WIDE_MOST)
+        return refuse(l, loop->line, "a step's rows have no room in its pages");
+    if (!out->format) return count;
     const char *why = plan_decoding(out->format, count * columns, l->chip.shared, decoded);
     if (why) l->r->not_wide = arena_printf(l->memory, "weights in %s: %s", out->format->name, why);
     return why ? 0 : count;
@@ -315,7 +346,11 @@ bool role_fragments_fit(role_lowering *l, role_statement *s) {
             s->spread = fragment_spread(128, s->slice.rows);
             fits = writes && (s->slice.transposed || stays(r, s->left, 128, s->slice.rows));
         }
-        if (!fits || !role_fragments_fit(l, s->body) || !role_fragments_fit(l, s->otherwise)) return false;
+        if (!fits)
+            return refuse(l, s->line,
+                          "the sums lie in registers, and this is not done there: of them only elements at their own "
+                          "places are read, and only the sum or maximum of a row of 128 rows is found");
+        if (!role_fragments_fit(l, s->body) || !role_fragments_fit(l, s->otherwise)) return false;
     }
     return true;
 }
