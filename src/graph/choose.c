@@ -28,9 +28,11 @@ static const graph_costs costs[] = {
      .start_seconds = 0.4e-6,
      .most_dot_rows = 64,
      .most_dot_columns = 128},
+/* Hand-offs: on an H200 a further node of a few short instructions was measured to make a step some 4 us longer; what
+ * its own instructions take to start is in that. */
 #define MMA_COSTS                                                                                                      \
-    .bytes_per_second = 34e9, .flops_per_second = 1e12, .start_seconds = 1.5e-6, .most_dot_rows = 16,                  \
-    .most_dot_columns = 128, .splits = true
+    .bytes_per_second = 34e9, .flops_per_second = 1e12, .start_seconds = 1.5e-6, .hand_off_seconds = 2.5e-6,           \
+    .most_dot_rows = 16, .most_dot_columns = 128, .splits = true
     /* an H200's SM: 4.5 TB/s and 750 TFLOP/s over 132, of which mma.sync with few rows reaches a part. Wide tiles come
      * out of the L2 cache, and reach most of the FLOP/s */
     {.machine = "cuda",
@@ -144,7 +146,7 @@ typedef struct chooser {
 } chooser;
 
 /* The bytes of a node's weights. */
-static double weight_bytes(const mt_graph *g, const graph_node *n) {
+double graph_weight_bytes(const mt_graph *g, const graph_node *n) {
     double bytes = 0;
     for (int p = 0; p < n->param_count; p++) {
         if (n->signature[p].kind != TILE_IN) continue;
@@ -177,7 +179,7 @@ int graph_processors_of(const mt_graph *g, size_t n, const graph_target *target)
     enum { FEW = 16, MOST_BESIDE = 8 };
     const graph_node *nodes = g->nodes;
     const int input = first_input(g, &nodes[n]);
-    const double own = weight_bytes(g, &nodes[n]);
+    const double own = graph_weight_bytes(g, &nodes[n]);
     if (target->processors < FEW || input < 0 || own <= 0) return target->processors;
     size_t first = n, end = n + 1;
     while (first > 0 && n - first < MOST_BESIDE && first_input(g, &nodes[first - 1]) == input) first--;
@@ -185,9 +187,20 @@ int graph_processors_of(const mt_graph *g, size_t n, const graph_target *target)
     double all = own;
     for (size_t i = first; i < end; i++)
         if (i != n && !(i < n ? waits_for(g, &nodes[n], &nodes[i]) : waits_for(g, &nodes[i], &nodes[n])))
-            all += weight_bytes(g, &nodes[i]);
+            all += graph_weight_bytes(g, &nodes[i]);
     const int share = (int)(target->processors * own / all);
     return share < 1 ? 1 : share;
+}
+
+/* The first instruction has the same to do at all live values. */
+static bool is_steady(const tile_instance *i) {
+    tile_instance least = *i;
+    tile_summary a, b;
+    const int64_t first[TILE_AXES] = {0};
+    for (int l = 0; l < i->op->live_count; l++) least.live[l].most = least.live[l].least;
+    tile_summarise(i, first, &a);
+    tile_summarise(&least, first, &b);
+    return a.bytes_read == b.bytes_read && a.bytes_written == b.bytes_written && a.flops == b.flops;
 }
 
 static double estimate(const tile_instance *i, int64_t count, const graph_target *target, int processors, bool wide,
@@ -238,6 +251,7 @@ static bool foresee(chooser *c, const graph_node *n, const tile_constant *consta
         tile_instance_check(&instance, &ignored) == MT_OK ? tile_instance_grid(&instance, grid) : -1;
     if (instructions < 0) return false;
     out->wide = is_wide(g, n, op, c->target, &decoded);
+    out->steady = is_steady(&instance);
     out->seconds = estimate(&instance, instructions, c->target, processors, out->wide, decoded);
     if (!out->wide && (statement_extent(op->body, 0) > costs_of->most_dot_rows ||
                        statement_extent(op->body, 1) > costs_of->most_dot_columns))

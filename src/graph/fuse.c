@@ -14,11 +14,20 @@
  *     to the last node;
  *   - products that are wide on the target (tile/role.h) still are: they read their left operand from memory as it is,
  *     so that a norm, for one, stays a node of its own there;
+ *   - the fused node does not take longer: see `pays`;
  *   - the constants that the builder fixed on any matched node exist in the fused program, and its operands fit it.
  *
  * Work. An index answers who writes and who reads a tensor, so that a match costs what its rule is long, and the pass
  * is linear in the nodes. It runs in rounds, since a fused node can be a step of a larger rule, and at most
  * MOST_ROUNDS.
+ *
+ * Whether it pays. A fused node saves memory traffic and a hand-off, but it may have fewer instructions than its steps:
+ * a projection with a norm of each head has one for each head, where the projection alone has as many as it has tiles
+ * of columns. Where these few leave half of a target's processors idle, or more, the node is fused only if choose.c's
+ * estimate of it is no more than that of its steps one after another, each further one with a hand-off. (With enough
+ * instructions it always pays, and estimates of steps would mislead: the rest of a chain may have to stay apart with
+ * its first step.) All are judged with the processors that they have beside their neighbours before anything is fused.
+ * How long a node takes whose work depends on live values is not known; it is fused.
  *
  * Requires: a checked graph. Ensures: an equivalent graph, nodes in a valid order. */
 #include "graph/graph_internal.h"
@@ -49,6 +58,7 @@ typedef struct fuser {
     size_t *first_writer; /* by tensor: where its writers begin in `writers`; those of the next tensor end them */
     size_t *writers;      /* nodes in order */
     int64_t *readers;     /* by tensor: nodes that read it */
+    int *processors;      /* by node: those that it has (graph_processors_of); NULL without a target */
     map programs;         /* (file, program) -> a number */
     map uses;             /* use -> index into use_counts */
     int64_t *use_counts;  /* nodes that read so */
@@ -137,7 +147,11 @@ static void make_index(fuser *f) {
         for (size_t t = 0; t < g->tensor_count; t++) f->first_writer[t + 2] += f->first_writer[t + 1];
         f->writers = ARENA_ARRAY(g->memory, f->first_writer[g->tensor_count + 1], size_t);
     }
-    for (size_t i = 0; i < g->node_count; i++) count_reads(f, &g->nodes[i], 1);
+    f->processors = f->target ? ARENA_ARRAY(g->memory, g->node_count, int) : NULL;
+    for (size_t i = 0; i < g->node_count; i++) {
+        count_reads(f, &g->nodes[i], 1);
+        if (f->target) f->processors[i] = graph_processors_of(g, i, f->target);
+    }
 }
 
 /* The only node that writes the tensor, or -1. */
@@ -299,6 +313,46 @@ static bool make_fused(const mt_graph *g, const match *m, graph_node *out) {
     return graph_infer_constants(g, out, inferred, &count, &ignored) == MT_OK;
 }
 
+/* The fused node's processors: as many for its weights as the step with most of them has for its own. */
+static int fused_processors(const fuser *f, const match *m, const graph_node *fused) {
+    int processors = f->target->processors;
+    double most = 0;
+    for (int s = 0; s < m->rule->step_count; s++) {
+        const double bytes = graph_weight_bytes(f->g, &f->g->nodes[m->node[s]]);
+        if (bytes <= most) continue;
+        most = bytes;
+        processors = f->processors[m->node[s]];
+    }
+    if (most > 0 && processors < f->target->processors)
+        processors = (int)(processors * (graph_weight_bytes(f->g, fused) / most) + 0.5);
+    return processors < f->target->processors ? processors : f->target->processors;
+}
+
+static bool stays_wide(const fuser *f, const match *m, const graph_node *fused, int processors) {
+    bool wide = false;
+    for (int s = 0; s < m->rule->step_count; s++)
+        wide = wide || graph_is_wide(f->g, &f->g->nodes[m->node[s]], f->target, f->processors[m->node[s]]);
+    return !wide || graph_is_wide(f->g, fused, f->target, processors);
+}
+
+/* The fused node is not estimated to take longer than its steps, where it would leave processors idle. */
+static bool pays(const fuser *f, const match *m, const graph_node *fused, int processors) {
+    const graph_costs *costs = f->target->costs;
+    if (!costs->splits || !graph_has_few(f->g, fused, f->target)) return true;
+    const graph_forecast *forecast = graph_foresee(f->g, fused, f->target, processors);
+    if (!forecast) return false;
+    if (!forecast->steady) return true;
+    const double whole = forecast->seconds;
+    double steps = -costs->hand_off_seconds;
+    for (int s = 0; s < m->rule->step_count; s++) {
+        const size_t node = m->node[s];
+        const graph_forecast *step = graph_foresee(f->g, &f->g->nodes[node], f->target, f->processors[node]);
+        if (!step || !step->steady) return true;
+        steps += step->seconds + costs->hand_off_seconds;
+    }
+    return whole <= steps;
+}
+
 static bool try_rule(fuser *f, const rule *r, size_t node) {
     match m = {.rule = r};
     m.node[r->step_count - 1] = node;
@@ -309,11 +363,11 @@ static bool try_rule(fuser *f, const rule *r, size_t node) {
         if (!m.bound[p]) return false;
     graph_node fused;
     if (!make_fused(f->g, &m, &fused)) return false;
-    bool wide = false;
-    for (int s = 0; s < r->step_count && f->target; s++)
-        wide = wide ||
-               graph_is_wide(f->g, &f->g->nodes[m.node[s]], f->target, graph_processors_of(f->g, m.node[s], f->target));
-    if (wide && !graph_is_wide(f->g, &fused, f->target, graph_processors_of(f->g, node, f->target))) return false;
+    if (f->target) {
+        const int processors = fused_processors(f, &m, &fused);
+        if (!stays_wide(f, &m, &fused, processors) || !pays(f, &m, &fused, processors)) return false;
+        f->processors[node] = processors;
+    }
     count_reads(f, &f->g->nodes[node], -1);
     f->g->nodes[node] = fused;
     count_reads(f, &fused, 1);

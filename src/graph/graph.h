@@ -92,11 +92,12 @@ struct mt_graph {
 /* What a machine's processor can do, in round numbers: only ratios matter. */
 typedef struct graph_costs {
     const char *machine;
-    const char *architectures;               /* of GPUs: their numbers; "": all others. NULL: no GPU */
-    int major, shared_bytes;                 /* of GPUs: see role_chip_of. 0: everything fits that is chosen */
-    double bytes_per_second;                 /* of one processor, streaming */
-    double flops_per_second;                 /* of one processor, decoding weights as it goes */
-    double start_seconds;                    /* waits, arrivals, prologue of an instruction */
+    const char *architectures; /* of GPUs: their numbers; "": all others. NULL: no GPU */
+    int major, shared_bytes;   /* of GPUs: see role_chip_of. 0: everything fits that is chosen */
+    double bytes_per_second;   /* of one processor, streaming */
+    double flops_per_second;   /* of one processor, decoding weights as it goes */
+    double start_seconds;      /* waits, arrivals, prologue of an instruction */
+    double hand_off_seconds;   /* until all that wait for a node's instructions are told; beside start_seconds */
     int64_t most_dot_rows, most_dot_columns; /* larger dots have no fast code there, but for wide ones (tile/role.h): */
     double wide_bytes_per_second, wide_flops_per_second; /* of one processor; 0: it has none */
     double decoded_per_second; /* elements of weights in blocks that are decoded for wide products */
@@ -128,17 +129,19 @@ bool graph_view_is_whole(const mt_graph *g, const graph_view *v);
  * processors. Allocates from the graph's arena; the answer is good until the next one. NULL: no tile sizes fit. */
 typedef struct graph_forecast {
     double seconds;
-    bool wide; /* its products */
+    bool wide;   /* its products */
+    bool steady; /* what its instructions have to do does not depend on live values: `seconds` holds for all of them */
 } graph_forecast;
 const graph_forecast *graph_foresee(mt_graph *g, const graph_node *n, const graph_target *target, int processors);
 bool graph_is_wide(mt_graph *g, const graph_node *n, const graph_target *target, int processors);
 /* The processors that the n-th node has while its neighbours that read the same run beside it. */
 int graph_processors_of(const mt_graph *g, size_t n, const graph_target *target);
+double graph_weight_bytes(const mt_graph *g, const graph_node *n);
 
-/* fuse.c: requires a checked graph; ensures an equivalent one with fewer nodes. Wide products stay wide; target NULL:
- * there are none. Rewrites by the `equals` rules of the
+/* fuse.c: requires a checked graph; ensures an equivalent one with fewer nodes. Rewrites by the `equals` rules of the
  * library and of the files in use: where a fused program says which composition it stands for and that composition is
- * in the graph, the nodes become one. */
+ * in the graph, the nodes become one. Wide products stay wide, and what would have too few instructions for the target
+ * stays apart where that is estimated to take less; target NULL: all that matches becomes one. */
 mt_status graph_fuse(mt_graph *g, const graph_target *target, mt_error *error);
 
 /* narrow.c: requires a checked graph; ensures an equivalent one, to the bit: temporaries that all readers round to a
@@ -147,7 +150,9 @@ mt_status graph_narrow(mt_graph *g, const graph_target *target, mt_error *error)
 /* Whether some product of the graph, which stays as it is, would be wide on the target. */
 bool graph_gets_wide(const mt_graph *g, const graph_target *target);
 
-/* split.c: requires a checked graph; ensures an equivalent one. Nodes with too few instructions for the target, and
+/* split.c: whatever its tiles, the node leaves at least half of the target's processors idle. */
+bool graph_has_few(mt_graph *g, const graph_node *n, const graph_target *target);
+/* Requires a checked graph; ensures an equivalent one. Nodes with too few instructions for the target, and
  * wide ones with too few tiles, become what their program `splits` into; fuse again behind it. */
 mt_status graph_split(mt_graph *g, const graph_target *target, mt_error *error);
 

@@ -174,10 +174,8 @@ static double seconds_of(mt_graph *g, const graph_node *nodes, size_t count, con
     return seconds;
 }
 
-static bool reads_live(const graph_node *n) {
-    for (int p = 0; p < n->param_count; p++)
-        if (n->signature[p].kind == TILE_PARAM_LIVE) return true;
-    return false;
+bool graph_has_few(mt_graph *g, const graph_node *n, const graph_target *target) {
+    return 2 * most_instructions(g, n) <= target->processors;
 }
 
 static mt_status split_few(splitter *s, bool *taken) {
@@ -197,8 +195,9 @@ static mt_status split_few(splitter *s, bool *taken) {
         *taken = largest <= (int64_t)MOST_WAVES * s->target->processors;
         if (largest <= s->target->processors) break;
     }
-    if (!reads_live(&s->node)) {
-        const double whole = seconds_of(g, &s->node, 1, s->target),
+    const graph_forecast *f = graph_foresee(g, &s->node, s->target, s->target->processors);
+    if (!f || f->steady) {
+        const double whole = f ? f->seconds : -1,
                      steps = seconds_of(g, &g->nodes[before], g->node_count - before, s->target);
         *taken = *taken && steps >= 0 && (whole < 0 || steps < whole);
     }
@@ -239,7 +238,7 @@ static mt_status try_split(splitter *s, bool alone, bool *taken) {
     *taken = false;
     s->step_count = tile_splits(s->node.file, s->node.program, s->step);
     if (!s->step_count) return MT_OK;
-    if (2 * most_instructions(s->g, &s->node) <= s->target->processors) return split_few(s, taken);
+    if (graph_has_few(s->g, &s->node, s->target)) return split_few(s, taken);
     return alone && s->target->costs->wide_flops_per_second > 0 ? split_wide(s, taken) : MT_OK;
 }
 

@@ -232,14 +232,15 @@ static mt_tensor project(builder *b, int64_t layer, const char *part, mt_tensor 
     return heads ? reshape(b, y, 3, (int64_t[]){b->rows, heads, b->i->head_dim}) : y;
 }
 
-/* A query or key projection's heads, before the rotary embedding. */
-static mt_tensor heads(builder *b, int64_t layer, const char *part, const char *norm_part, mt_tensor x, int64_t count) {
-    const int64_t d = b->i->head_dim;
-    const mt_tensor y = project(b, layer, part, x, count * d, b->i->hidden, count);
-    if (!b->style->head_norms) return y;
-    const mt_tensor g = layer_weight(b, layer, norm_part, false, 1, d, 0);
-    return NODE(b, "head_norm", layer, norm_part, MT_OPERAND("x", y), MT_OPERAND("g", g),
+/* A norm of each query or key head. */
+static mt_tensor head_norm(builder *b, int64_t layer, const char *part, mt_tensor heads) {
+    const mt_tensor g = layer_weight(b, layer, part, false, 1, b->i->head_dim, 0);
+    return NODE(b, "head_norm", layer, part, MT_OPERAND("x", heads), MT_OPERAND("g", g),
                 MT_OPERAND_FLOAT("eps", (float)b->m->norm_epsilon));
+}
+
+static void append(builder *b, int64_t layer, const char *part, mt_tensor heads, mt_tensor cache) {
+    NODE(b, "append", layer, part, MT_OPERAND("x", heads), MT_OPERAND_LIVE("pos", b->pos), MT_OPERAND("cache", cache));
 }
 
 static mt_tensor cache(builder *b, const mt_step *step, int64_t layer, char kind) {
@@ -256,14 +257,18 @@ static mt_tensor attention(builder *b, const mt_step *step, int64_t layer, mt_te
     const mt_model_info *i = b->i;
     const mt_tensor t = norm(b, layer, "attn_norm.weight", x);
     const mt_tensor keys = cache(b, step, layer, 'k'), values = cache(b, step, layer, 'v');
-    mt_tensor q = heads(b, layer, "attn_q", "attn_q_norm.weight", t, i->heads);
-    mt_tensor k = heads(b, layer, "attn_k", "attn_k_norm.weight", t, i->kv_heads);
+    mt_tensor q = project(b, layer, "attn_q", t, i->heads * i->head_dim, i->hidden, i->heads);
+    mt_tensor k = project(b, layer, "attn_k", t, i->kv_heads * i->head_dim, i->hidden, i->kv_heads);
     const mt_tensor v = project(b, layer, "attn_v", t, i->kv_heads * i->head_dim, i->hidden, i->kv_heads);
+    if (b->style->head_norms) { /* all three products come before what may have to wait for a whole head */
+        append(b, layer, "append_v", v, values);
+        q = head_norm(b, layer, "attn_q_norm.weight", q);
+        k = head_norm(b, layer, "attn_k_norm.weight", k);
+    }
     q = NODE(b, b->style->rope, layer, "rope_q", MT_OPERAND("x", q), MT_OPERAND("angles", b->angles));
     k = NODE(b, b->style->rope, layer, "rope_k", MT_OPERAND("x", k), MT_OPERAND("angles", b->angles));
-    NODE(b, "append", layer, "append_k", MT_OPERAND("x", k), MT_OPERAND_LIVE("pos", b->pos), MT_OPERAND("cache", keys));
-    NODE(b, "append", layer, "append_v", MT_OPERAND("x", v), MT_OPERAND_LIVE("pos", b->pos),
-         MT_OPERAND("cache", values));
+    append(b, layer, "append_k", k, keys);
+    if (!b->style->head_norms) append(b, layer, "append_v", v, values);
     const mt_tensor y =
         NODE(b, "attention", layer, "attention", MT_OPERAND("q", q), MT_OPERAND("kc", keys), MT_OPERAND("vc", values),
              MT_OPERAND_LIVE("pos", b->pos), MT_OPERAND_FLOAT("scale", (float)(1 / sqrt((double)i->head_dim))),
