@@ -676,6 +676,16 @@ static inline void add_statements(void) {
     cases[case_count - 1].lives[0] = 11;
     add_case("library head_norm", "head_norm", "H=3 D=24 ROWS=4", "x 9 3 24; g 24; y 9 3 24", 1e-5)->args[0] = 1e-5;
     add_case("library rope_half", "rope_half", "H=3 D=24 ROWS=4", "x 9 3 24; angles 9 12 2; y 9 3 24", 1e-5);
+    add_case("library head_norm_rope", "head_norm_rope", "H=3 D=24 ROWS=4", "x 9 3 24; g 24; angles 9 12 2; y 9 3 24",
+             1e-5)
+        ->args[0] = 1e-5;
+    add_case("library head_norm_rope, one", "head_norm_rope", "H=4 D=128", "x 1 4 128; g 128; angles 1 64 2; y 1 4 128",
+             1e-5)
+        ->args[0] = 1e-5;
+    add_case("library head_norm_rope_append", "head_norm_rope_append", "H=3 D=24 ROWS=4",
+             "x 5 3 24; g 24; angles 5 12 2; cache 20 3 24", 1e-3)
+        ->args[0] = 1e-5;
+    cases[case_count - 1].lives[0] = 11;
     add_case("library norm_linear_norm_rope", "norm_linear_norm_rope", "H=3 D=24 K=72 BM=4 W=f16",
              "x 9 72; g 72; w 72 72; hg 24; angles 9 12 2; y 9 3 24", 1e-4)
         ->args[0] = 1e-5;

@@ -267,6 +267,8 @@ static size_t model_ops(emit_cuda_op *out, const char *w, const char *p, int bm,
                                            "norm_linear_norm_rope_append H=8 D=128 K=1536 BM=%d W=%s P=%s",
                                            "head_norm H=24 D=128 ROWS=%d",
                                            "rope_half H=24 D=128 ROWS=%d",
+                                           "head_norm_rope H=24 D=128 ROWS=%d",
+                                           "head_norm_rope_append H=8 D=128 ROWS=%d",
                                            "norm_linear_append H=8 D=64 K=1536 BM=%d W=%s P=%s",
                                            "attention H=24 HK=8 D=64 BM=%d",
                                            "matmul N=1000 K=700 BM=%d P=%3$s",
@@ -296,7 +298,7 @@ static size_t model_ops(emit_cuda_op *out, const char *w, const char *p, int bm,
                                            "sample_share C=5",
                                            "sample_uniform ",
                                            "sample_weigh N=5000"};
-    enum { OF_MODELS = 26 };
+    enum { OF_MODELS = 28 };
     size_t count = 0;
     for (size_t i = 0; i < COUNT_OF(programs); i++) {
         char line[200];
