@@ -96,6 +96,9 @@ typedef struct cuda_run {
     const program_instruction *instructions;
     const uint32_t *order;        /* instruction numbers, processor after processor */
     const cuda_range *processors; /* gridDim.x of them */
+    /* By instruction: 1: its processor's next one is of the same node, and waits for and arrives at the same barriers.
+     * That can begin at once, and nobody gains by knowing of this one first: the last of them arrives for all. */
+    const uint8_t *goes_on;
     const cuda_tensor *operands;
     const cuda_map *maps;      /* CUDA_MAPS an operand; only those that the copy engine can read in pieces are filled */
     const int32_t *lives;      /* of the first run */

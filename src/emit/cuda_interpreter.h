@@ -100,6 +100,7 @@ MT_DEVICE void mt_decode(const mt_context *c, mt_slot *s, uint32_t number, uint3
         const int bytes = MT_OP_COLD[opcode][t] * s->tensor[t].extent[0];
         for (int at = c->lane * 128; at < bytes; at += 32 * 128) mt_prefetch((const char *)s->tensor[t].data + at);
     }
+    if (c->lane == 0) s->goes_on = c->launch->goes_on[number];
     if (c->lane < PROGRAM_LIVES) s->live[c->lane] = mt_live_now(c, s->instruction.live[c->lane], run);
     __syncwarp(); /* extents have been read as they were */
     for (int e = c->lane; e < tensors * PROGRAM_RANK; e += 32) {
@@ -170,10 +171,10 @@ typedef struct mt_cursor {
     uint32_t at, parity;
 } mt_cursor;
 
-/* Loader, consumers: the next slot; `seen`: this thread has seen it full. False: give up. */
-MT_DEVICE bool mt_next(mt_context *c, mt_cursor *k, bool seen) {
+/* Loader, consumers: the next slot. False: give up. */
+MT_DEVICE bool mt_next(mt_context *c, mt_cursor *k) {
     c->slot = 0;
-    if (!seen && !mt_wait(c, &c->cta->slot_full[k->at], k->parity, CUDA_SLOT_WAIT)) return false; /* controller */
+    if (!mt_wait(c, &c->cta->slot_full[k->at], k->parity, CUDA_SLOT_WAIT)) return false; /* controller */
     c->slot = &c->cta->slot[k->at];
     c->sequence++;
     MT_AT_INSTRUCTION(c->slot->number);
@@ -189,7 +190,7 @@ MT_DEVICE void mt_loader(mt_context *c) {
     mt_cursor k = {0, 0};
     uint32_t node = 0;
     for (uint32_t run = 0; run < c->launch->runs && !c->stopped;) {
-        if (!mt_next(c, &k, false)) break;
+        if (!mt_next(c, &k)) break;
         MT_TRACED(mt_note(c)->load_begin = mt_clock();)
         if (c->slot->number == MT_END_OF_RUN)
             run++, c->epoch++;
@@ -238,33 +239,18 @@ MT_DEVICE void mt_end_of_run(mt_context *c, uint32_t run) {
     }
 }
 
-/* Thread 0 of the consumers, at instruction `i` in that slot: is the next instruction another of its node that waits
- * for the same and is waited for by the same? It can begin at once, and nobody gains by knowing of `i` before it is
- * done too. If it is not there yet, no. *seen: it is there. */
-MT_DEVICE bool mt_goes_on(mt_context *c, const mt_cursor *k, const program_instruction *i, bool *seen) {
-    const uint32_t turn = k->at + 1 == CUDA_SLOTS, at = turn ? 0 : k->at + 1;
-    if (!i->arrive_count || !(*seen = mt_mbarrier_test(&c->cta->slot_full[at], k->parity ^ turn))) return false;
-    const program_instruction *next = &c->cta->slot[at].instruction;
-    bool same = c->cta->slot[at].number != MT_END_OF_RUN && next->node == i->node &&
-                next->wait_count == i->wait_count && next->arrive_count == i->arrive_count;
-    for (int w = 0; same && w < i->wait_count; w++) same = next->wait[w] == i->wait[w];
-    for (int a = 0; same && a < i->arrive_count; a++) same = next->arrive[a] == i->arrive[a];
-    return same;
-}
-
 /* When anyone gives up, all consumers go on to the next meeting point with whatever they have, and leave there
  * together: nobody is left behind at a barrier that the others never reach.
  * Inlined whatever its size: a call makes ptxas run every wgmma of the unit by itself (its message C7510). */
 MT_DEVICE void mt_consumer(mt_context *c) {
     mt_cursor k = {0, 0};
-    bool released = true, seen = false; /* no instruction since the last fence; of the next slot */
-    uint32_t known = ~0u;               /* the barrier that this thread saw last in this run */
-    uint32_t unknown = 0;               /* thread 0: instructions that have not arrived yet: mt_goes_on */
+    bool released = true;            /* no instruction since the last fence */
+    uint32_t known = ~0u, there = 0; /* the barrier that this thread saw last in this run, and its target */
+    uint32_t unknown = 0;            /* thread 0: instructions that have not arrived yet */
     for (uint32_t run = 0; run < c->launch->runs;) {
-        const bool ready = mt_next(c, &k, seen);
+        const bool ready = mt_next(c, &k);
         const program_instruction *i = &c->cta->slot[k.at].instruction;
         const bool end = ready && c->slot->number == MT_END_OF_RUN;
-        seen = false;
         MT_TRACED(if (ready && c->thread == 0) mt_note(c)->received = mt_long_clock();)
         if (end) {
             if (c->thread == 0) {
@@ -273,9 +259,11 @@ MT_DEVICE void mt_consumer(mt_context *c) {
             }
             released = true;
             known = ~0u;
-        } else if (ready && c->thread < i->wait_count && i->wait[c->thread] != known) {
+        } else if (ready && c->thread < i->wait_count &&
+                   (i->wait[c->thread] != known || i->target[c->thread] != there)) {
             known = i->wait[c->thread];
-            mt_wait_word(c, c->launch->counters + known, known, i->target[c->thread] * c->epoch);
+            there = i->target[c->thread];
+            mt_wait_word(c, c->launch->counters + known, known, there * c->epoch);
         }
         if (mt_sync_any(!ready || mt_stop(c->cta))) { /* and everyone sees what the waits saw */
             if (c->thread == 0 && c->stopped && mt_stop(c->cta) == MT_TIMED_OUT) mt_give_up(c, c->stopped, 0, 0, 0);
@@ -289,15 +277,13 @@ MT_DEVICE void mt_consumer(mt_context *c) {
             if (c->thread == 0 && i->arrive_count) *(volatile uint32_t *)&c->cta->busy = c->sequence; /* mt_hold */
             if (i->opcode != PROGRAM_JOIN) mt_op_run(c);
             MT_TRACED(if (c->thread == 0) mt_note(c)->done = mt_clock(), mt_note(c)->first_page = c->first_page;)
-            const bool goes_on = c->thread == 0 && mt_goes_on(c, &k, i, &seen);
             mt_sync(); /* every store of the instruction has been issued */
             MT_TRACED(if (c->thread == 0) mt_note(c)->synced = mt_clock();)
             /* From here on thread 0 alone may look at the slot: it gives it back. */
-            if (c->thread == 0) {
-                unknown += goes_on;
-                released = i->arrive_count && !goes_on;
-            }
-            if (c->thread == 0 && released) {
+            if (c->thread == 0 && c->slot->goes_on) {
+                unknown++;
+                released = false;
+            } else if (c->thread == 0 && (released = i->arrive_count)) {
                 mt_fence(); /* release: the barrier above put everyone's stores before it */
                 for (int a = 0; a < i->arrive_count; a++)
                     mt_add_relaxed(c->launch->counters + i->arrive[a], 1 + unknown);

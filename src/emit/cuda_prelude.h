@@ -29,6 +29,7 @@
 typedef struct mt_slot { /* a decoded instruction in shared memory */
     program_instruction instruction;
     uint32_t number;
+    uint8_t goes_on; /* cuda_run.goes_on of the instruction */
     int32_t live[PROGRAM_LIVES];      /* by live ordinal: its value in this run */
     cuda_tensor tensor[CUDA_TENSORS]; /* `extent` is the current one */
     uint64_t barrier[CUDA_BARRIERS];  /* level 2: cuda_explicit.h */

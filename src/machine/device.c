@@ -166,6 +166,28 @@ size_t device_bytes(const program_tensor *t, const tile_format *f, role_layout l
     return (size_t)(layout == ROLE_ROWS ? t->bytes : role_layout_bytes(layout, f, t->extent[0], t->extent[1]));
 }
 
+/* ---- instructions that arrive together ---- */
+
+static bool same_words(const uint32_t *a, const uint32_t *b, int count) {
+    return !memcmp(a, b, (size_t)count * sizeof *a);
+}
+
+uint8_t *device_goes_on(const mt_program *p, arena *memory) {
+    uint8_t *goes_on = ARENA_ARRAY(memory, p->instructions_count + 1, uint8_t);
+    if (!goes_on || p->header->placement != MT_PLACE_STATIC) return goes_on;
+    for (size_t q = 0; q < p->processors_count; q++)
+        for (uint32_t k = 0; k + 1 < p->processors[q].count; k++) {
+            const uint32_t *order = p->order + p->processors[q].first + k;
+            const program_instruction *i = &p->instructions[order[0]], *next = &p->instructions[order[1]];
+            goes_on[order[0]] = i->node == next->node && i->arrive_count && i->wait_count == next->wait_count &&
+                                i->arrive_count == next->arrive_count &&
+                                same_words(i->wait, next->wait, i->wait_count) &&
+                                same_words(i->target, next->target, i->wait_count) &&
+                                same_words(i->arrive, next->arrive, i->arrive_count);
+        }
+    return goes_on;
+}
+
 /* ---- weights ---- */
 
 /* 16-bit elements, 8 rows x 64 columns an atom, chunks of 16 bytes swizzled by the row. */

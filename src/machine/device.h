@@ -16,6 +16,8 @@ mt_status device_layouts(const mt_program *p, const program_binding *b, arena *m
  * compiled once. */
 mt_status device_ops(const mt_program *p, const program_binding *b, const role_layout *layouts, arena *memory,
                      emit_cuda_op **out, mt_error *error);
+/* The table cuda_run.goes_on; no instruction does where it is open which the next one is. NULL: no memory. */
+uint8_t *device_goes_on(const mt_program *p, arena *memory);
 /* MT_OK if the ring of pages is long enough for ops of level 2, which borrow pages from it. */
 mt_status device_pages(const mt_program *p, const program_binding *b, int64_t pages, mt_error *error);
 /* Fills the table of operands from the tensors' addresses on the device, by tensor. */

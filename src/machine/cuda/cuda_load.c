@@ -87,7 +87,8 @@ static mt_status make_tables(cuda_session *s, mt_error *error) {
     size_t at = 0;
     const size_t instructions = place(&at, p->instructions_count * sizeof *p->instructions),
                  order = place(&at, p->order_count * sizeof *p->order),
-                 processors = place(&at, p->processors_count * sizeof *p->processors);
+                 processors = place(&at, p->processors_count * sizeof *p->processors),
+                 goes_on_at = place(&at, p->instructions_count);
     s->operands_at = place(&at, p->operands_count * sizeof(cuda_tensor));
     s->maps_at = place(&at, CUDA_MAPS * p->operands_count * sizeof(cuda_map));
     s->lives_at = place(&at, 2 * p->lives_count * sizeof(int32_t));          /* values, steps */
@@ -95,7 +96,9 @@ static mt_status make_tables(cuda_session *s, mt_error *error) {
     const size_t go = place(&at, sizeof(uint32_t)),                          /* which many poll */
         next = place(&at, p->header->placement == MT_PLACE_QUEUE ? CUDA_LOOP_RUNS * sizeof(uint32_t) : 0);
     s->counters_bytes = at - s->counters_at;
-    mt_status status = cuda_memory_new(&s->tables, at, "a program's tables", where, error);
+    const uint8_t *const goes_on = device_goes_on(p, s->memory);
+    mt_status status = goes_on ? cuda_memory_new(&s->tables, at, "a program's tables", where, error)
+                               : error_set(error, MT_E_MEMORY, where, "no memory for a program's tables");
     if (status == MT_OK && p->header->slot_bytes)
         status = cuda_memory_new(&s->slots, p->header->slot_bytes, "a program's slots", where, error);
     const struct {
@@ -104,7 +107,8 @@ static mt_status make_tables(cuda_session *s, mt_error *error) {
         size_t bytes;
     } parts[] = {{instructions, p->instructions, p->instructions_count * sizeof *p->instructions},
                  {order, p->order, p->order_count * sizeof *p->order},
-                 {processors, p->processors, p->processors_count * sizeof *p->processors}};
+                 {processors, p->processors, p->processors_count * sizeof *p->processors},
+                 {goes_on_at, goes_on, p->instructions_count}};
     for (size_t i = 0; i < COUNT_OF(parts) && status == MT_OK; i++)
         if (parts[i].bytes)
             status = cuda_check(
@@ -125,6 +129,7 @@ static mt_status make_tables(cuda_session *s, mt_error *error) {
     s->launch.instructions = DEVICE(const program_instruction *, instructions);
     s->launch.order = DEVICE(const uint32_t *, order);
     s->launch.processors = DEVICE(const cuda_range *, processors);
+    s->launch.goes_on = DEVICE(const uint8_t *, goes_on_at);
     s->launch.operands = DEVICE(const cuda_tensor *, s->operands_at);
     s->launch.maps = DEVICE(const cuda_map *, s->maps_at);
     s->launch.lives = DEVICE(const int32_t *, s->lives_at);

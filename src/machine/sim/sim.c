@@ -240,6 +240,7 @@ enum {
     TABLE_INSTRUCTIONS,
     TABLE_ORDER,
     TABLE_PROCESSORS,
+    TABLE_GOES_ON,
     TABLE_OPERANDS,
     TABLE_MAPS,
     TABLE_LIVES,
@@ -250,13 +251,16 @@ enum {
 
 mt_status sim_session_tables(sim_session *s, mt_error *error) {
     const mt_program *p = s->program;
+    s->goes_on = device_goes_on(p, s->memory);
+    if (!s->goes_on) return error_set(error, MT_E_MEMORY, NULL, "no memory for a session");
     const struct {
         const char *name;
         const void *data;
         size_t bytes;
     } given[] = {{"the instructions", p->instructions, p->instructions_count * sizeof *p->instructions},
                  {"the order of instructions", p->order, p->order_count * sizeof *p->order},
-                 {"the table of processors", p->processors, p->processors_count * sizeof *p->processors}};
+                 {"the table of processors", p->processors, p->processors_count * sizeof *p->processors},
+                 {"who goes on", s->goes_on, p->instructions_count}};
     for (size_t i = 0; i < COUNT_OF(given); i++)
         s->tables[i] = (sim_memory){.name = given[i].name, .data = (char *)given[i].data, .bytes = given[i].bytes};
     s->operands = ARENA_ARRAY(s->memory, p->operands_count, cuda_tensor);
@@ -394,6 +398,7 @@ static mt_status plan(sim_session *s, cuda_run *launch, int *ctas, mt_error *err
     *launch = (cuda_run){.instructions = p->instructions,
                          .order = p->order,
                          .processors = (const cuda_range *)p->processors,
+                         .goes_on = s->goes_on,
                          .operands = s->operands,
                          .maps = s->maps,
                          .lives = s->lives,

@@ -355,7 +355,8 @@ typedef struct sim_session {
     role_layout *layouts;
     sim_memory *tensors;         /* by tensor; MT_TEMP: inside the slots */
     sim_weight **weights;        /* by tensor */
-    sim_memory slots, tables[8]; /* sim.c names them */
+    sim_memory slots, tables[9]; /* sim.c names them */
+    uint8_t *goes_on;
     cuda_tensor *operands;
     cuda_map *maps;
     int32_t *lives; /* values, steps */
