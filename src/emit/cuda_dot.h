@@ -94,9 +94,9 @@ MT_DEVICE void mt_dense_page(mt_context *mt, float (&even)[4], float (&odd)[4], 
  * FORMAT has the sizes of a block and its decoder: the 8 elements of lane q of slice `slice` of a block, as pairs of
  * the product's type. Where it also gives codes and scales apart (emit_cuda_format.c), a product of at most 4 rows
  * multiplies the codes, half a slice at a time, and what comes out by the half's scale, in f32: that is fewer
- * instructions, and nothing is rounded to f16. The bias and the offset are multiplied by the sum of the panel's
- * elements there: what a product with ones gives. All is 2^-POWER of what it stands for, until the sums leave the
- * registers. */
+ * instructions, and nothing is rounded to f16. The offset is multiplied by the sum of the panel's elements there: what
+ * a product with ones gives. So roundings are those of f32, of scale * code * x and offset * x each. All is 2^-POWER of
+ * what it stands for, until the sums leave the registers. */
 
 template <typename FORMAT, int ROWS> MT_DEVICE constexpr bool mt_apart() { return ROWS <= 4 && FORMAT::APART; }
 
@@ -105,7 +105,7 @@ template <typename FORMAT, int ROWS> MT_DEVICE constexpr bool mt_apart() { retur
 template <int ROWS, typename FORMAT, int LEAST, int N>
 MT_DEVICE void mt_panel_sums(float (&x)[N][2], int columns, const char *row, const mt_context *mt) {
     if constexpr (mt_apart<FORMAT, ROWS>())
-        if constexpr (FORMAT::BIAS || FORMAT::OFFSET) {
+        if constexpr (FORMAT::OFFSET) {
             const uint32_t one =
                 FORMAT::POWER > 14 ? 0x00010001u << (24 - FORMAT::POWER) : 0x04000400u * (15 - FORMAT::POWER);
 #pragma unroll
@@ -131,17 +131,16 @@ MT_DEVICE void mt_slice(float (&even)[4], float (&odd)[4], int i, const char *ro
               slice = WHOLE ? mt->warp % SLICES : s % SLICES;
     uint32_t w[4]; /* the low half's pairs, then the high half's */
     if constexpr (mt_apart<FORMAT, ROWS>()) {
-        float scale[2], bias[2], offset[2], d[4] = {0, 0, 0, 0};
-        FORMAT::apart(w, scale, bias, offset, blocks + block * FORMAT::BYTES, slice, q);
+        float scale[2], offset[2], d[4] = {0, 0, 0, 0};
+        FORMAT::apart(w, scale, offset, blocks + block * FORMAT::BYTES, slice, q);
         const uint2 v = *(const uint2 *)(row + s * 64 + mt->lane / 4 % 2 * 32 + q * 8);
         mt_mma<TYPE>(d, w[0], w[2], w[1], w[3], v.x, v.y);
         float *sum = i % 2 ? odd : even;
         const float high = FORMAT::HIGHER < 0 ? 1.0f / (1 << (FORMAT::HIGHER < 0 ? -FORMAT::HIGHER : 0))
                                               : (float)(1 << (FORMAT::HIGHER < 0 ? 0 : FORMAT::HIGHER));
-        float product[2] = {FORMAT::SAME ? d[0] + d[3] * high : d[0], d[3] * high};
+        const float product[2] = {FORMAT::SAME ? d[0] + d[3] * high : d[0], d[3] * high};
 #pragma unroll
         for (int half = 0; half < (FORMAT::SAME ? 1 : 2); half++) {
-            if (FORMAT::BIAS) product[half] -= bias[half] * x[half];
             sum[0] += scale[half] * product[half];
             if (FORMAT::OFFSET) sum[0] += offset[half] * x[half];
         }

@@ -14,6 +14,7 @@
 #include "emit/emit_cuda_internal.h"
 
 #include <inttypes.h>
+#include <math.h>
 
 enum { QUARTERS = 4, FOUR = 4, SLICE = 32 };
 
@@ -564,13 +565,15 @@ static pairs pairs_of(decoder *d, const tile_node *n) {
 /* ---- codes and scales apart ----
  *
  * Where the elements of half a slice are scale * (code - bias) + offset, with the same numbers for all of them, a
- * product of few rows need not make the elements: it multiplies the codes, and what comes out. A code is an f16, a
- * power of two apart from what it stands for: a small integer is put where a subnormal has its bits. */
+ * product of few rows need not make the elements: it multiplies what the scale is a factor of, and what comes out. That
+ * is an f16, a power of two apart from what it stands for: a small integer is put where a subnormal has its bits. The
+ * bias is taken from it there, which is exact: were it taken from the sums, a weight of zero would leave what rounding
+ * the sums left, next to an activation that is far larger than the others all there is. */
 
 typedef struct apart {
-    const char *codes[2];              /* pairs; NULL: there are none */
-    int power;                         /* 2^power times a pair's number is the code */
-    const char *scale, *bias, *offset; /* f32; NULL: 1, 0, 0 */
+    const char *codes[2];       /* pairs, less their bias; NULL: there are none */
+    int power;                  /* 2^power times a pair's number is the code */
+    const char *scale, *offset; /* f32; NULL: 1, 0 */
 } apart;
 
 /* The same for all elements of this half, whatever q is. */
@@ -594,8 +597,8 @@ static const char *even_float(decoder *d, const tile_node *n) {
     return named(d, "float", emit_cast(d->memory, expression(d, n), n->type, tile_format_scalar("f32", 3)));
 }
 
-/* Integer codes of at most 8 bits as subnormals. */
-static bool integer_codes(decoder *d, const tile_node *n, apart *out) {
+/* Integer codes of at most 8 bits as subnormals; *bias: what each is too large by. */
+static bool integer_codes(decoder *d, const tile_node *n, apart *out, int64_t *bias) {
     arena *m = d->memory;
     int first = 0, step = 8, bits = 8;
     const bool field = n->kind == TILE_FIELD && n->a && !emit_has_field(n->a);
@@ -606,13 +609,13 @@ static bool integer_codes(decoder *d, const tile_node *n, apart *out) {
         bits = t.bits;
         mask = (((1u << bits) - 1) << first) * 0x00010001u;
         if (t.kind == TILE_INT) flip = (1u << (first + bits - 1)) * 0x00010001u;
-        if (flip) out->bias = arena_printf(m, "%d.0f", 1 << (bits - 1));
+        *bias = flip ? 1 << (bits - 1) : 0;
     } else {
         const four f = four_of(d, n);
         if (!f.text) return false;
         word = named(d, "uint32_t", f.text);
         first = 0;
-        if (f.bias) out->bias = arena_printf(m, "%" PRId64 ".0f", f.bias);
+        *bias = f.bias;
     }
     for (int i = 0; i < 2; i++) {
         out->codes[i] = arena_printf(m, "mt_bytes(%s, 0, %s)", word, i ? "0x4342u" : "0x4140u");
@@ -623,15 +626,29 @@ static bool integer_codes(decoder *d, const tile_node *n, apart *out) {
     return true;
 }
 
+/* What f16 holds exactly, 2^-power times an integer of a few bits, less the bias. */
+static void take_bias(decoder *d, apart *out, const char *bias) {
+    arena *m = d->memory;
+    const char *less = arena_printf(m, "%s * %af", bias, ldexp(-1, -out->power));
+    less = named(d, "uint32_t", arena_printf(m, "mt_f16_pair(%s, %s)", less, less));
+    for (int i = 0; i < 2; i++) out->codes[i] = arena_printf(m, "mt_add_f16x2(%s, %s)", out->codes[i], less);
+}
+
 static bool codes_apart(decoder *d, const tile_node *n, apart *out) {
+    enum { EXACT = 11 };
     double scale;
     if (n->kind == TILE_CAST && is_float(n) && !is_float(n->a) && !is_bool(n->a)) {
         const tile_node *x = n->a;
-        if (integer_codes(d, x, out)) return true;
-        if (x->kind != TILE_ELEMENTWISE || x->op != TILE_SUB || !is_even(d, x->b) || !integer_codes(d, x->a, out) ||
-            out->bias)
+        int64_t bias;
+        if (integer_codes(d, x, out, &bias)) {
+            if (bias) take_bias(d, out, arena_printf(d->memory, "%" PRId64 ".0f", bias));
+            return emit_integer_bits(d->format, x) <= EXACT;
+        }
+        if (x->kind != TILE_ELEMENTWISE || x->op != TILE_SUB || !is_even(d, x->b) ||
+            emit_integer_bits(d->format, x) > EXACT || emit_integer_bits(d->format, x->b) > EXACT ||
+            !integer_codes(d, x->a, out, &bias) || bias)
             return false;
-        out->bias = even_float(d, x->b);
+        take_bias(d, out, even_float(d, x->b));
         return true;
     }
     const char *halves = n->kind == TILE_FIELD && !is_uniform(d, n) ? four_halves(d, n, &scale) : NULL;
@@ -641,7 +658,7 @@ static bool codes_apart(decoder *d, const tile_node *n, apart *out) {
 }
 
 static apart apart_of(decoder *d, const tile_node *n) {
-    apart out = {{NULL}, 0, NULL, NULL, NULL};
+    apart out = {{NULL}, 0, NULL, NULL};
     const tile_node *offset = NULL;
     bool minus = false;
     if (d->product->scalar.exponent != 5) return out;
@@ -652,7 +669,7 @@ static apart apart_of(decoder *d, const tile_node *n) {
     }
     const bool scaled = n->kind == TILE_ELEMENTWISE && is_float(n) && n->op == TILE_MUL;
     const tile_node *code = !scaled ? n : is_even(d, n->a) ? n->b : n->a, *scale = code == n->b ? n->a : n->b;
-    if ((scaled && !is_even(d, scale)) || !codes_apart(d, code, &out)) return (apart){{NULL}, 0, NULL, NULL, NULL};
+    if ((scaled && !is_even(d, scale)) || !codes_apart(d, code, &out)) return (apart){{NULL}, 0, NULL, NULL};
     d->lane = 0;
     if (scaled) out.scale = even_float(d, scale);
     if (offset) out.offset = even_float(d, offset);
@@ -672,18 +689,15 @@ static void write_apart(text *out, decoder *d) {
     d->out = unit;
     const bool both = half[0].codes[0] && half[1].codes[0];
     if (both) {
-        const bool same = same_text(half[0].scale, half[1].scale) && same_text(half[0].bias, half[1].bias) &&
-                          same_text(half[0].offset, half[1].offset);
-        text_printf(out, "    enum { APART = 1, SAME = %d, BIAS = %d, OFFSET = %d, POWER = %d, HIGHER = %d };\n", same,
-                    half[0].bias || half[1].bias, half[0].offset || half[1].offset, half[0].power,
-                    half[1].power - half[0].power);
+        const bool same = same_text(half[0].scale, half[1].scale) && same_text(half[0].offset, half[1].offset);
+        text_printf(out, "    enum { APART = 1, SAME = %d, OFFSET = %d, POWER = %d, HIGHER = %d };\n", same,
+                    half[0].offset || half[1].offset, half[0].power, half[1].power - half[0].power);
         text_string(out, "    static __device__ __forceinline__ void apart(uint32_t (&w)[4], float (&scale)[2], float "
-                         "(&bias)[2], float (&offset)[2], const uint8_t *p, int slice, int q) {\n");
+                         "(&offset)[2], const uint8_t *p, int slice, int q) {\n");
         text_append(out, body.data, body.length);
         for (int h = 0; h < 2; h++) {
             for (int i = 0; i < 2; i++) text_printf(out, "        w[%d] = %s;\n", h * 2 + i, half[h].codes[i]);
-            text_printf(out, "        scale[%d] = %s, bias[%d] = %s, offset[%d] = %s;\n", h,
-                        half[h].scale ? half[h].scale : "1.0f", h, half[h].bias ? half[h].bias : "0.0f", h,
+            text_printf(out, "        scale[%d] = %s, offset[%d] = %s;\n", h, half[h].scale ? half[h].scale : "1.0f", h,
                         half[h].offset ? half[h].offset : "0.0f");
         }
         text_string(out, "    }\n");
