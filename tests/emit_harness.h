@@ -25,7 +25,10 @@ typedef enum fill {
     FILL_WHOLE,   /* integers in [low, high], whatever the type */
     FILL_CODES,   /* 0, 1, 2, ... */
     FILL_BITS,    /* any bits */
-    FILL_SPECIAL  /* numbers of all sizes, infinities, NaN */
+    FILL_SPECIAL, /* numbers of all sizes, infinities, NaN */
+    FILL_EXTREME, /* f16's largest and smallest numbers, few others; scales of blocks, and codes that are all the same
+                   */
+    FILL_OUTLIER  /* one of 32 is far larger than the others; in blocks it is zero, where there is one */
 } fill;
 
 typedef struct test_case {
@@ -37,6 +40,7 @@ typedef struct test_case {
     int32_t lives[4];
     double args[4];
     double tolerance; /* relative, absolute below 1; 0: the same bits (NaN is NaN) */
+    bool exact;       /* a `linear`; a GPU does not round its weights to the products' type */
     const tile_op *op;
     int entry;       /* the op's number in the large unit; cases may share one */
     int small_entry; /* and in the small one; -1: it is not there */
@@ -122,6 +126,54 @@ static inline void fill_block(const tile_format *f, uint8_t *block) {
     }
 }
 
+static inline double random_extreme(void) {
+    const double sign = random_bits() % 2 ? 1 : -1;
+    switch (random_bits() % 4) {
+    case 0:
+        return sign * 65504;
+    case 1:
+        return sign * 0x1p-24 * (double)(random_bits() % 5);
+    case 2:
+        return sign * random_number() * 65504;
+    default:
+        return sign * random_number();
+    }
+}
+
+static inline void fill_extreme(const tile_format *f, uint8_t *block) {
+    static const uint8_t all[] = {0, 0xff, 0x88, 0x80, 0x77, 0x7f};
+    const uint64_t how = random_bits() % 8;
+    for (int b = 0; b < f->bits / 8; b++) block[b] = how < COUNT_OF(all) ? all[how] : (uint8_t)random_bits();
+    for (int i = 0; i < f->body->field_count; i++) {
+        const tile_field *field = &f->body->fields[i];
+        const tile_scalar t = field->type->scalar;
+        if (t.kind != TILE_FLOAT || t.bits < 8) continue;
+        for (int e = 0; e < field->count; e++) {
+            const double v = random_bits() % 256 ? random_extreme() : random_special();
+            const uint64_t code = t.is_unsigned ? 100 + random_bits() % 50 : tile_scalar_encode(t, v);
+            memcpy(block + (field->bit_offset + e * t.bits) / 8, &code, t.bits / 8);
+        }
+    }
+}
+
+static inline void fill_outlier(const tile_format *f, uint8_t *block) {
+    float values[1024];
+    fill_block(f, block);
+    for (int i = 0; i < f->block; i += 32)
+        for (int b = 0; b < f->bits / 8; b++) {
+            const uint8_t old = block[b];
+            for (int to = 0; to < 256; to++) {
+                block[b] = (uint8_t)to;
+                tile_format_decode(f, block, values);
+                int zeros = 0, numbers = 0;
+                for (int e = 0; e < f->block; e++) zeros += values[e] == 0, numbers += isfinite(values[e]) != 0;
+                if (values[i] == 0 && zeros < f->block / 2 && numbers == f->block) break;
+            }
+            if (values[i] == 0) break;
+            block[b] = old;
+        }
+}
+
 static inline cell random_cell(const tile_format *f, fill how, int64_t low, int64_t high, int64_t i) {
     const tile_scalar t = f->scalar;
     if (how == FILL_WHOLE && cell_is_float(f))
@@ -129,8 +181,9 @@ static inline cell random_cell(const tile_format *f, fill how, int64_t low, int6
     if (how == FILL_RANGE || how == FILL_WHOLE)
         return cell_is_float(f) ? (cell){.f = (double)low + random_number() * (double)(high - low)}
                                 : (cell){.i = low + (int64_t)(random_bits() % (uint64_t)(high - low + 1))};
+    if (how == FILL_OUTLIER) return (cell){.f = i % 32 ? random_number() - 0.5 : 65504};
+    if (how == FILL_EXTREME) return (cell){.f = random_extreme()};
     if (t.kind == TILE_FLOAT) return (cell){.f = how == FILL_SPECIAL ? random_special() : (random_number() - 0.5) * 4};
-    (void)i;
     if (t.kind == TILE_BOOL) return (cell){.i = (int64_t)(random_bits() & 1)};
     if (t.bits == 64) return (cell){.i = (int64_t)random_bits() >> (random_bits() % 60)};
     return (cell){
@@ -144,7 +197,7 @@ static inline void tensor_fill(test_tensor *t, fill how, int64_t low, int64_t hi
     uint8_t *data = t->view.data;
     if (tile_format_is_block(f)) {
         for (size_t b = 0; b + (size_t)f->bits / 8 <= t->size - BEFORE; b += (size_t)f->bits / 8)
-            fill_block(f, data + b);
+            (how == FILL_EXTREME ? fill_extreme : how == FILL_OUTLIER ? fill_outlier : fill_block)(f, data + b);
         return;
     }
     const int64_t count = (int64_t)(t->size - BEFORE) * 8 / f->bits;
@@ -182,6 +235,10 @@ static inline int tensors_make(const test_case *c, test_tensor *tensors) {
                 how = FILL_BITS;
             else if (!strcmp(word, "special"))
                 how = FILL_SPECIAL;
+            else if (!strcmp(word, "extreme"))
+                how = FILL_EXTREME;
+            else if (!strcmp(word, "outlier"))
+                how = FILL_OUTLIER;
             else if (!strcmp(word, "in") || !strcmp(word, "whole")) {
                 how = *word == 'i' ? FILL_RANGE : FILL_WHOLE;
                 low = atoll(strtok_r(NULL, " ", &inner));

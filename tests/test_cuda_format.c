@@ -18,7 +18,7 @@ static const char *const products[] = {"bf16", "f16"};
 enum { FORMATS = COUNT_OF(formats), DECODERS = 2 * FORMATS, BLOCKS = 300 };
 
 typedef void decode_function(const uint8_t *block, int slice, int q, uint32_t *w);
-/* factors: for each half scale, bias, offset and what a pair's number is to be multiplied with. False: there is none.
+/* factors: for each half scale, offset and what a pair's number is to be multiplied with. False: there is none.
  */
 typedef bool apart_function(const uint8_t *block, int slice, int q, uint32_t *w, float *factors);
 
@@ -26,15 +26,14 @@ static const char apart_text[] =
     "template <typename F> static bool apart(const uint8_t *p, int slice, int q, uint32_t *w, float *f) {\n"
     "    if constexpr (F::APART) {\n"
     "        uint32_t all[4];\n"
-    "        float scale[2], bias[2], offset[2];\n"
-    "        F::apart(all, scale, bias, offset, p, slice, q);\n"
+    "        float scale[2], offset[2];\n"
+    "        F::apart(all, scale, offset, p, slice, q);\n"
     "        memcpy(w, all, sizeof all);\n"
     "        for (int h = 0; h < 2; h++) {\n"
-    "            f[4 * h] = scale[h], f[4 * h + 1] = bias[h], f[4 * h + 2] = offset[h];\n"
-    "            f[4 * h + 3] = ldexpf(1, F::POWER + h * F::HIGHER);\n"
+    "            f[3 * h] = scale[h], f[3 * h + 1] = offset[h];\n"
+    "            f[3 * h + 2] = ldexpf(1, F::POWER + h * F::HIGHER);\n"
     "        }\n"
-    "        return (F::BIAS || (bias[0] == 0 && bias[1] == 0)) &&\n"
-    "               (F::OFFSET || (offset[0] == 0 && offset[1] == 0)) &&\n"
+    "        return (F::OFFSET || (offset[0] == 0 && offset[1] == 0)) &&\n"
     "               (!F::SAME || !memcmp(&scale[0], &scale[1], 4));\n"
     "    }\n"
     "    return false;\n"
@@ -99,15 +98,14 @@ static bool check_apart(apart_function *apart, const tile_format *f) {
         for (int slice = 0; slice < f->block / 32; slice++)
             for (int q = 0; q < 4; q++) {
                 uint32_t w[4];
-                float factors[8];
+                float factors[6];
                 if (!apart(block, slice, q, w, factors)) return false;
                 for (int e = 0; e < 8; e++) {
                     const int element = slice * 32 + e / 4 * 16 + q * 4 + e % 4;
-                    const float *of = factors + e / 4 * 4;
-                    const double code = tile_scalar_decode(f16, w[e / 2] >> e % 2 * 16 & 0xffff) * (double)of[3],
-                                 product = ((double)code - (double)of[1]) * (double)of[0],
-                                 value = product + (double)of[2], expected = (double)want[element],
-                                 size = fabs(product) + fabs((double)of[2]);
+                    const float *of = factors + e / 4 * 3;
+                    const double code = tile_scalar_decode(f16, w[e / 2] >> e % 2 * 16 & 0xffff) * (double)of[2],
+                                 product = code * (double)of[0], value = product + (double)of[1],
+                                 expected = (double)want[element], size = fabs(product) + fabs((double)of[1]);
                     if (!isfinite(expected) || !isfinite(value)) continue;
                     if (fabs(value - expected) > size * 0x1p-22)
                         fail_msg("%s apart, block %d, element %d: %g, not %g", f->name, b, element, value, expected);

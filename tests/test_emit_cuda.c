@@ -161,6 +161,25 @@ static void add_streamed(void) {
              "", "x 4 256; w 20 256; y 4 20", 2e-3);
 }
 
+/* Where f32's sums of codes times scales could be worse than weights rounded to f16: all sizes of scales, minimums and
+ * activations; a large activation whose weight is zero, next to small ones. */
+static void add_extremes(void) {
+    static const char *const all[] = {"q4_0", "q4_1", "q5_0", "q5_1",  "q8_0",  "q2_k",        "q3_k",
+                                      "q4_k", "q5_k", "q6_k", "mxfp4", "nvfp4", "i4_group128", "u4_group64"},
+                             *const fills[] = {"extreme", "outlier"};
+    static char store[4 * COUNT_OF(all)][96];
+    for (size_t i = 0; i < 2 * COUNT_OF(all); i++) {
+        const char *w = all[i / 2], *how = fills[i % 2];
+        if (i % 2 && !strstr("q4_0 q8_0 mxfp4 i4_group128 u4_group64", w)) continue; /* a zero is soon found */
+        const int m = i % 2 ? 1 : 1 + (int)i / 2 % 4; /* rows are padded: the outliers of the first lie as in w */
+        char *constants = store[2 * i], *tensors = store[2 * i + 1], name[96];
+        snprintf(constants, sizeof store[0], "N=17 K=768 BM=%d BN=24 BK=256 P=f16 W=%s", m, w);
+        snprintf(tensors, sizeof store[0], "x %d 768 %s; w 17 768 %s; y %d 17", m, how, how, m);
+        snprintf(name, sizeof name, "dot %s %s", how, w);
+        add_case(name, "linear", constants, tensors, 0)->exact = true;
+    }
+}
+
 /* ---- numbers ---- */
 
 static int cuda_setup(void **state) {
@@ -175,6 +194,7 @@ static int cuda_setup(void **state) {
     add_statements();
     add_packed();
     add_streamed();
+    add_extremes();
     int first = 1, count = 40;
     if (getenv("EMIT_SEEDS")) sscanf(getenv("EMIT_SEEDS"), "%d,%d", &first, &count);
     for (int i = 0; i < count; i++) add_random((uint64_t)(first + i));
