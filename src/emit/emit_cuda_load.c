@@ -215,9 +215,9 @@ static const char *special_element(cuda_nest *x, const tile_node *n, const coord
                          : i             ? i
                                          : "0";
         *level = deeper(*level, c[d].level);
-        offset =
-            plus(m, offset,
-                 d == p->rank - 1 ? coordinates[d] : arena_printf(m, "%s * mt_stride(%s, %d)", coordinates[d], tensor, d));
+        offset = plus(m, offset,
+                      d == p->rank - 1 ? coordinates[d]
+                                       : arena_printf(m, "%s * mt_stride(%s, %d)", coordinates[d], tensor, d));
     }
     const char *k = coordinates[p->rank - 1];
     if (layout == ROLE_ATOMS)
