@@ -532,11 +532,62 @@ static void test_names(void **state) {
     mt_machine_close(m);
 }
 
+/* An instruction reads, in the order of its statements, what it has stored: an operand that is read and one that is
+ * written are one tensor. */
+static void test_one_tensor(void **state) {
+    (void)state;
+    static const char source[] = "tile t(q: in f16[4, 64], kc: in f16[64, 64], x: in f32[64, 64], kw: out f16[64, 64], "
+                                 "y: out f32[4, 64]) over (i in 1) { kw[:, :] = f16(x[:, :]); y[:] = dot(q[:, :], "
+                                 "kc[:, :].T) }";
+    static const char *const machines[] = {"cpu:1", "sim:1", "sim:1,adversarial=starve-warp"};
+    const int64_t few[2] = {4, 64}, many[2] = {64, 64};
+    mt_tile *file;
+    mt_graph *g;
+    mt_program *program;
+    mt_tensor q, cache, x, y;
+    char *diagnostics;
+    if (unit_no_compiler()) skip();
+    OK(mt_tile_parse(&file, "t.tile", source, sizeof source - 1, &diagnostics, &error));
+    OK(mt_graph_create(&g, &error));
+    OK(mt_graph_tensor(g, MT_INPUT, "q", "f16", 2, few, &q, &error));
+    OK(mt_graph_tensor(g, MT_INPUT, "x", "f32", 2, many, &x, &error));
+    OK(mt_graph_tensor(g, MT_STATE, "cache", "f16", 2, many, &cache, &error));
+    OK(mt_graph_tensor(g, MT_OUTPUT, "y", "f32", 2, few, &y, &error));
+    OK(mt_graph_node(g, file, "t", "node",
+                     (mt_operand[]){MT_OPERAND("q", q), MT_OPERAND("kc", cache), MT_OPERAND("x", x),
+                                    MT_OPERAND("kw", cache), MT_OPERAND("y", y)},
+                     5, NULL, &error));
+    OK(mt_compile(g, &(mt_target){.machine = "sim", .processors = 1}, &program, &error));
+    for (size_t i = 0; i < COUNT_OF(machines); i++) {
+        mt_machine *m;
+        mt_session *s;
+        void *memory;
+        size_t bytes;
+        OK(mt_machine_open(&m, machines[i], &error));
+        OK(mt_session_create(&s, m, program, &error));
+        OK(mt_session_memory(s, "q", &memory, &bytes, &error));
+        for (size_t e = 0; e < bytes / 2; e++) ((uint16_t *)memory)[e] = 0x3c00;
+        OK(mt_session_memory(s, "cache", &memory, &bytes, &error));
+        memset(memory, 0, bytes);
+        OK(mt_session_memory(s, "x", &memory, &bytes, &error));
+        for (size_t e = 0; e < bytes / 4; e++) ((float *)memory)[e] = (float)(e / 64);
+        run_well((sim_session *)s, machines[i]);
+        OK(mt_session_memory(s, "y", &memory, &bytes, &error));
+        for (size_t e = 0; e < bytes / 4; e++) assert_true(((const float *)memory)[e] == (float)(e % 64 * 64));
+        mt_session_destroy(s);
+        mt_machine_close(m);
+    }
+    mt_program_destroy(program);
+    mt_graph_destroy(g);
+    mt_tile_close(file);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_names),      cmocka_unit_test(test_complete), cmocka_unit_test(test_replay),
-        cmocka_unit_test(test_bugs),       cmocka_unit_test(test_late),     cmocka_unit_test(test_ops_dense),
-        cmocka_unit_test(test_ops_blocks), cmocka_unit_test(test_ops_long), cmocka_unit_test(test_model)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_names),      cmocka_unit_test(test_complete),
+                                       cmocka_unit_test(test_replay),     cmocka_unit_test(test_bugs),
+                                       cmocka_unit_test(test_late),       cmocka_unit_test(test_ops_dense),
+                                       cmocka_unit_test(test_ops_blocks), cmocka_unit_test(test_ops_long),
+                                       cmocka_unit_test(test_model),      cmocka_unit_test(test_one_tensor)};
     if (getenv("SIM_TEST")) cmocka_set_test_filter(getenv("SIM_TEST"));
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

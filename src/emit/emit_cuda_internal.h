@@ -47,6 +47,7 @@ typedef struct cuda_emit { /* one function of an op */
     int indent, line;
     int early_registers; /* of each thread, for loads in front of the body */
     int depth;           /* of loops and conditions around the statement at hand */
+    bool stored;         /* a store stands in front of it, or a statement of level 2 */
     const char **names;  /* C names: of variables, */
     const char **loops;  /* loops */
     map used;            /* names in this function: 0: not declared yet, 1 */
@@ -146,7 +147,8 @@ void cuda_unravel(cuda_nest *x, const tile_shape *shape, const cuda_index *row, 
 const char *cuda_extent(cuda_emit *e, int param, int dimension); /* now, in front of the body */
 const char *cuda_tensor_name(cuda_emit *e, int param);
 /* What is printed between the two goes in front of the body: loads that nothing of the body is needed for, so that all
- * of them are on their way together. cuda_may_be_early: that holds for every load of the tile, here. */
+ * of them are on their way together. cuda_may_be_early: that holds for every load of the tile, here. Nothing is loaded
+ * in front of a store: an operand that is read and one that is written can be one tensor. */
 bool cuda_may_be_early(const cuda_emit *e, const tile_node *n);
 void cuda_early_begin(cuda_emit *e);
 void cuda_early_end(cuda_emit *e);

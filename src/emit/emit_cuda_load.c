@@ -341,7 +341,7 @@ cuda_value cuda_load(cuda_nest *x, const tile_node *n, const cuda_index *at) {
 
 bool cuda_may_be_early(const cuda_emit *e, const tile_node *n) {
     if (!n) return true;
-    if (e->depth || n->kind == TILE_LOOP || n->kind == TILE_CONCAT) return false;
+    if (e->depth || e->stored || n->kind == TILE_LOOP || n->kind == TILE_CONCAT) return false;
     if (n->kind == TILE_VAR) {
         const role_variable *v = &e->r->variables[n->index];
         return v->place == ROLE_FUSED && cuda_may_be_early(e, v->value);

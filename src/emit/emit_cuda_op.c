@@ -468,6 +468,7 @@ static void print_if(cuda_emit *e, const role_statement *s) {
 
 static void print_statement(cuda_emit *e, const role_statement *s) {
     if (e->unit->marks && s->line > 0) cuda_print(e, "MT_AT_LINE(%d);", s->line);
+    e->stored |= s->kind == ROLE_STORE || s->kind == ROLE_ACTION;
     if (s->kind == ROLE_FOR || s->kind == ROLE_IF) {
         s->kind == ROLE_FOR ? print_for(e, s) : print_if(e, s);
         return;
