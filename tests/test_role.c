@@ -392,6 +392,30 @@ static void test_strategies(void **state) {
     }
 }
 
+/* What few threads would read much of is kept where that is small, and never instead of having code at all. */
+static void test_kept(void **state) {
+    (void)state;
+    static const struct {
+        const char *source, *constants;
+        int64_t least, most; /* bytes of buffers */
+    } all[] = {
+        {"tile t(x: in f16[M, 64], y: out f32[64], z: out f32[64]) over (i in 1) { v = f32(x[0 : +4096, :]); y[:] = "
+         "reshape(sum(v * v, axis = 0), 64); z[:] = reshape(max(v, axis = 0), 64) }",
+         "", 0, 1024},
+        {"merge_linear_add", "N=4096 H=32 D=64 C=1024 BS=128 W=f16 P=f16", 1024 * 32 * 4, ROLE_SHARED},
+        {"merge_linear_add", "N=4096 H=32 D=64 C=128 BS=128 W=f16 P=f16", 2 * 128 * 32 * 4, ROLE_SHARED}};
+    for (size_t i = 0; i < COUNT_OF(all); i++) {
+        test_case c = {.source = (char *)all[i].source, .constants = all[i].constants};
+        role_layout layout[TILE_PARAMS] = {ROLE_ROWS};
+        mt_error error = {0};
+        role_op *r;
+        assert_true(bind_case(&c));
+        for (int t = 0; t < c.op->tensor_count; t++) layout[t] = role_wish(c.op, t);
+        if (role_lower(case_memory, &r, c.op, layout, &error)) fail_msg("%zu: %s", i, error.message);
+        assert_in_range(r->shared_bytes, all[i].least, all[i].most);
+    }
+}
+
 static void test_layouts(void **state) {
     (void)state;
     static const char *const formats[] = {"q4_0", "q4_1",  "q8_0",        "q4_k",
@@ -410,8 +434,8 @@ static void test_layouts(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_pages), cmocka_unit_test(test_syncs),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_pages),   cmocka_unit_test(test_syncs),
                                        cmocka_unit_test(test_buffers), cmocka_unit_test(test_strategies),
-                                       cmocka_unit_test(test_layouts)};
+                                       cmocka_unit_test(test_kept),    cmocka_unit_test(test_layouts)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }

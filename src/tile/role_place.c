@@ -61,7 +61,8 @@ void role_fold_constants(role_lowering *l, role_statement **at) {
 
 /* ---- reductions ---- */
 
-enum { SHORT_AXIS = 32, LONG_AXIS = 512 };
+/* A larger tile than FEW_BYTES is read twice rather than kept: it would take the pages' room, or have none. */
+enum { SHORT_AXIS = 32, LONG_AXIS = 512, FEW_BYTES = 16 << 10 };
 
 void role_reductions(role_lowering *l, role_statement *s) {
     for (; s; s = s->next) {
@@ -142,7 +143,8 @@ static void place(role_lowering *l, int i) {
         const bool deeper = f->deepest_use > f->depth, small = tile_shape_count(&t->shape) <= 2 && !deeper;
         if (deeper && (cost || role_any(l->r, v->value, is_load, 0)))
             v->why = "it is read in a loop";
-        else if (f->uses > 1 && f->few && role_any(l->r, v->value, is_load, 0))
+        else if (f->uses > 1 && f->few && tile_format_bytes(t->type, tile_shape_count(&t->shape)) <= FEW_BYTES &&
+                 role_any(l->r, v->value, is_load, 0))
             v->why = "few threads would read much of it each";
         else if (f->uses > 1 && role_any(l->r, v->value, is_concat, 0))
             v->why = "it is put together and read more than once";
