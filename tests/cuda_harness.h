@@ -94,6 +94,16 @@ static inline int64_t band_row(const tile_format *f, int64_t columns) {
     return bytes;
 }
 
+/* A block as the first or second one of a pair. */
+static inline void lay_half(const tile_format *f, const uint8_t *block, int second, uint8_t *pair) {
+    for (int i = 0; i < f->body->field_count; i++) {
+        const tile_field *field = &f->body->fields[i];
+        const int first = field->bit_offset / 8,
+                  end = i + 1 < f->body->field_count ? field[1].bit_offset / 8 : f->bits / 8;
+        memcpy(pair + 2 * first + second * (end - first), block + first, (size_t)(end - first));
+    }
+}
+
 /* A weight of the case, in the layout: by the formula in role.h, element by element. */
 static inline void lay_weight(const test_tensor *from, role_layout layout, test_tensor *to) {
     const tile_format *f = from->param->type;
@@ -118,7 +128,11 @@ static inline void lay_weight(const test_tensor *from, role_layout layout, test_
             }
             const size_t bytes = (size_t)f->bits / 8;
             if (at < 0 || (size_t)at + bytes > to->size - BEFORE) abort();
-            memcpy(data + at, source + (n * stride + k) / f->block * (int64_t)bytes, bytes);
+            const uint8_t *block = source + (n * stride + k) / f->block * (int64_t)bytes;
+            if (layout == ROLE_BANDS && f->block == 32 && bytes % 4 && columns % 64 == 0)
+                lay_half(f, block, (int)(k / 32 % 2), data + at - k / 32 % 2 * (int64_t)bytes);
+            else
+                memcpy(data + at, block, bytes);
         }
 }
 

@@ -427,7 +427,7 @@ static page_plan plan_of(cuda_emit *e, const role_pages *p) {
     arena *m = e->memory;
     const tile_param *t = &e->r->op.params[p->param];
     page_plan out = {.pages = p,
-                     .format = t->type,
+                     .format = role_banded(m, t->type, p->row_columns),
                      .atoms = e->r->layout[t->ordinal] == ROLE_ATOMS,
                      .total_columns = p->row_columns};
     out.row_pages = ceil_div(p->row_columns, p->page_columns);

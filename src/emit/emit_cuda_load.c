@@ -223,8 +223,9 @@ static const char *special_element(cuda_nest *x, const tile_node *n, const coord
     if (layout == ROLE_ATOMS)
         return arena_printf(m, "mt_atom_element(%s->data, %s, %s, %" PRId64 ")", tensor, coordinates[0], k,
                             ceil_div(p->extent[1]->value.i, 64));
-    const char *format = cuda_format_of(e->unit, n->type, NULL);
-    const int block = n->type->block, bytes = n->type->bits / 8;
+    const tile_format *f = layout == ROLE_BANDS ? role_banded(m, n->type, p->extent[1]->value.i) : n->type;
+    const char *format = cuda_format_of(e->unit, f, NULL);
+    const int block = f->block, bytes = f->bits / 8;
     if (layout == ROLE_BANDS) {
         const int64_t columns = p->extent[1]->value.i, band = role_band(n->type, columns),
                       bands = ceil_div(columns, band), rest = columns - (bands - 1) * band;

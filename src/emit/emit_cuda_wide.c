@@ -130,8 +130,8 @@ static void print_decode(cuda_emit *e, const role_statement *s, const char *tile
                             : arena_printf(m, "%" PRId64 " - %s * %" PRId64, columns, chunk, d->columns);
     const char *at = open_pages(e, d, first, rows);
     cuda_print(e, "mt_decode_page<%s, %" PRId64 ", %" PRId64 ", %" PRId64 ", %" PRId64 ">(mt, %s + %s * 128, %s, %s);",
-               cuda_format_of(e->unit, d->format, s->product), d->columns, d->row_bytes, d->page_rows / ROLE_WIDE_PIECE,
-               d->rows, tile, at, skip, there);
+               cuda_format_of(e->unit, role_banded(m, d->format, columns), s->product), d->columns, d->row_bytes,
+               d->page_rows / ROLE_WIDE_PIECE, d->rows, tile, at, skip, there);
     cuda_close(e);
 }
 

@@ -215,7 +215,11 @@ static void lay_bands(const tile_format *f, int64_t rows, int64_t columns, int64
                           padded = role_band_row(f, wide);
             for (int64_t r = 0; r < 8; r++, to += padded) {
                 const int64_t have = n + r < rows ? bytes : 0;
-                if (have) memcpy(to, from + (n + r) * row_bytes + tile_format_bytes(f, b * band), (size_t)have);
+                const uint8_t *blocks = from + (n + r) * row_bytes + tile_format_bytes(f, b * band);
+                if (have && role_is_paired(f, columns))
+                    role_lay_pairs(f, blocks, wide / (2 * f->block), to);
+                else if (have)
+                    memcpy(to, blocks, (size_t)have);
                 memset(to + have, 0, (size_t)(padded - have));
             }
         }

@@ -86,7 +86,8 @@ enum {
  *            ((n / 8) * ceil(K / 64) + k / 64) * 1024 + (n % 8) * 128 + ((k % 64 / 8) ^ (n % 8)) * 16 + (k % 8) * 2
  * BANDS: a 2-d weight of a block format: the blocks of 8 rows x `band` columns together, row after row, band after band
  *        along K, 8-row block after 8-row block; the rows of a band padded so that the 8 of them lie in shared memory
- *        without bank conflicts. role_band says how many columns a band has, role_band_row how many bytes such a row.
+ *        without bank conflicts. role_band says how many columns a band has, role_band_row how many bytes such a row,
+ *        role_is_paired whether blocks are taken apart, two at a time.
  * MAPPED: ROWS of a 16-bit type whose address and strides are multiples of 16 bytes, on a chip that copies pieces of
  *        them as atoms: what a WIDE wants of its left operand. Of an op's operands; a tensor as such lies in ROWS.
  */
@@ -98,6 +99,11 @@ int64_t role_band(const tile_format *f, int64_t columns);
 /* Bytes from one row of a band of so many columns to the next: an odd multiple of 16. So the words at one place of 8
  * rows lie 4 banks (or 12, 20, 28) apart, with room for the 4 neighbours that 4 lanes read of each row. */
 int64_t role_band_row(const tile_format *f, int64_t columns);
+/* Two blocks of such a row lie together, field by field (role_pair.c). */
+bool role_is_paired(const tile_format *f, int64_t columns);
+/* The format of what lies there: the format, or the one of its pairs. */
+const tile_format *role_banded(arena *memory, const tile_format *f, int64_t columns);
+void role_lay_pairs(const tile_format *f, const uint8_t *from, int64_t pairs, uint8_t *to);
 /* Bytes of a weight [rows, columns] in a layout, padding included. */
 int64_t role_layout_bytes(role_layout layout, const tile_format *f, int64_t rows, int64_t columns);
 /* The layout that an op would like for a tensor (by ordinal): ATOMS or BANDS for a weight that some dot could stream,
