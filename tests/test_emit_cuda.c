@@ -149,6 +149,14 @@ static void add_streamed(void) {
              "in 3) { y[m*4 : +4, c*16 : +16] = dot(bf16(x[m*4 : +4, :]), bf16(f32(w[c*16 : +16, :])).T) }",
              "", "x 12 128; w 40 128; y 12 40", 1e-3)
         ->lives[0] = 5;
+    for (int odd = 0; odd < 2; odd++) /* pairs of blocks, or not */
+        add_case(
+            odd ? "streamed and read, odd" : "streamed and read, in pairs",
+            "tile t[K](x: in f32[M, K], w: in q8_0[40, K], y: out f32[M, 40], z: out f32[40, K]) over (m in ceil(M "
+            "/ 4), c in 3) { y[m*4 : +4, c*16 : +16] = dot(bf16(x[m*4 : +4, :]), bf16(f32(w[c*16 : +16, :])).T); "
+            "z[c*16 : +16, :] = f32(w[c*16 : +16, :]) }",
+            odd ? "K=1312" : "K=1344",
+            odd ? "x 4 1312; w 40 1312; y 4 40; z 40 1312" : "x 4 1344; w 40 1344; y 4 40; z 40 1344", 1e-3);
     add_case("streamed part of k",
              "tile t(x: in f32[4, 256], w: in f16[N, 256], y: out f32[4, N, 2]) over (n in ceil(N / 8), s in 2) { acc: "
              "f32[4, 8] = 0; for k in 2 { acc += dot(f16(x[:, s*128 + k*64 : +64]), w[n*8 : +8, s*128 + k*64 : +64].T) "
