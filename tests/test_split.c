@@ -254,9 +254,12 @@ static void check_product(const product *p, const data *d, const float *y, int r
 
 static void products_in_parts(void **state) {
     (void)state;
-    /* the last part of K is shorter, or not: parts have multiples of 256 columns */
-    static const product all[] = {
-        {70, 135, 1608, "bf16", true}, {150, 131, 1536, "bf16", false}, {70, 70, 4832, "q8_0", true}};
+    /* the last part of K is shorter, or not: parts have multiples of 256 columns; rows have whole pairs of blocks, or
+     * not */
+    static const product all[] = {{70, 135, 1608, "bf16", true},
+                                  {150, 131, 1536, "bf16", false},
+                                  {70, 70, 4832, "q8_0", true},
+                                  {70, 70, 4864, "q8_0", false}};
     static const char *const machines[] = {"cpu:1",  "cpu:2",           "cpu:3",
                                            "sim:16", "sim:16,random=3", "sim:16,adversarial=starve-sm,seed=1"};
     uint64_t seed = 5;

@@ -66,7 +66,19 @@ mt_status program_bind_ops(const mt_program *p, arena *a, const tile_op ***out, 
     return status;
 }
 
-/* What is kept of a declared format: enough for sizes, and to see that two are the same. */
+/* Where the fields lie: a machine may lay them in another way. */
+static mt_status copy_fields(arena *a, const tile_format_body *from, tile_format_body *to, mt_error *error) {
+    to->fields = ARENA_ARRAY(a, (size_t)from->field_count + 1, tile_field);
+    if (!to->fields) return out_of_memory(error);
+    to->field_count = from->field_count;
+    for (int i = 0; i < from->field_count; i++) {
+        to->fields[i] = from->fields[i];
+        to->fields[i].name = ""; /* the file's */
+    }
+    return MT_OK;
+}
+
+/* What is kept of a declared format: enough for sizes, to see that two are the same, and to lay blocks apart. */
 static mt_status bind_format(const mt_program *p, arena *a, const program_tensor *t, const tile_format **out,
                              mt_error *error) {
     const char *name = program_string(p, t->format), *source = program_string(p, t->format_text);
@@ -87,6 +99,7 @@ static mt_status bind_format(const mt_program *p, arena *a, const program_tensor
     else {
         *copy = (tile_format){name, found->scalar, found->block, found->bits, body};
         body->text = source;
+        status = copy_fields(a, found->body, body, error);
         *out = copy;
     }
     tile_file_free(file);
