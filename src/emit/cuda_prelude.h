@@ -29,7 +29,7 @@
 typedef struct mt_slot { /* a decoded instruction in shared memory */
     program_instruction instruction;
     uint32_t number;
-    uint8_t goes_on; /* cuda_run.goes_on of the instruction */
+    uint8_t goes_on;                  /* cuda_run's, of the instruction */
     int32_t live[PROGRAM_LIVES];      /* by live ordinal: its value in this run */
     cuda_tensor tensor[CUDA_TENSORS]; /* `extent` is the current one */
     uint64_t barrier[CUDA_BARRIERS];  /* level 2: cuda_explicit.h */
@@ -58,8 +58,8 @@ typedef struct mt_context {
     bool seen;                 /* consumers: that page is full, as this thread has seen (mt_page_look) */
     uint32_t epoch;            /* of this role's run */
     uint32_t sequence;         /* loader, consumers: number of the current instruction of this CTA; from 1 */
-    bool holds;                /* loader: see mt_hold; */
-    int early;                 /* bytes that it need not hold */
+    bool holds;                /* loader: mt_hold comes before the instruction's pages, */
+    int early;                 /* but for so many more bytes */
     int role, thread, warp, lane;
     uint32_t stopped; /* cuda_reason: the wait that gave up. Return as soon as possible */
     MT_TRACED(uint32_t first_page;)

@@ -104,8 +104,6 @@ const char *cuda_name(cuda_emit *e, const char *base);            /* a name that
  * for each. */
 bool cuda_first_use(cuda_emit *e, const char *name);
 
-const char *cuda_neutral(const tile_format *t, tile_operator op); /* what a reduction of nothing gives */
-
 /* emit_cuda_expression.c */
 void cuda_nest_begin(cuda_emit *e, cuda_nest *x, int vector);
 void cuda_nest_line(cuda_nest *x, int level, const char *line);

@@ -209,6 +209,7 @@ static void lay_bands(const tile_format *f, int64_t rows, int64_t columns, int64
                       const uint8_t *from, uint8_t *to) {
     const int64_t band = role_band(f, columns), bands = ceil_div(columns, band),
                   row_bytes = tile_format_bytes(f, columns);
+    const bool paired = role_is_paired(f, columns);
     for (int64_t n = first; n < last; n += 8)
         for (int64_t b = 0; b < bands; b++) {
             const int64_t wide = min_i64(band, columns - b * band), bytes = tile_format_bytes(f, wide),
@@ -216,7 +217,7 @@ static void lay_bands(const tile_format *f, int64_t rows, int64_t columns, int64
             for (int64_t r = 0; r < 8; r++, to += padded) {
                 const int64_t have = n + r < rows ? bytes : 0;
                 const uint8_t *blocks = from + (n + r) * row_bytes + tile_format_bytes(f, b * band);
-                if (have && role_is_paired(f, columns))
+                if (have && paired)
                     role_lay_pairs(f, blocks, wide / (2 * f->block), to);
                 else if (have)
                     memcpy(to, blocks, (size_t)have);

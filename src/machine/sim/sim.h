@@ -6,11 +6,14 @@
  * the host (sim_fiber.c); who runs next, and when a copy lands, is up to a schedule (sim_run.c). What threads can see
  * of each other goes through the simulator:
  *   sim_sync.c    mbarriers with their counts, phases and bytes, named barriers, bulk copies, warps' meetings, fences
- *   sim_word.c    words in device memory: atomics, relaxed and acquiring loads, stamped data, and how late they are
- * seen sim_wgmma.c   wgmma: its operands, its groups sim_shadow.c  every access of memory: is it inside, and is it
- * ordered with the others of the same bytes, also where one goes through another proxy? sim_clock.c   vector clocks,
- * which say what is ordered sim_report.c  what to say about it A run is a function of the program, its data, the
- * schedule and its seed, so that every finding can be seen again. */
+ *   sim_word.c    words in device memory: atomics, relaxed and acquiring loads, stamped data; how late all are seen
+ *   sim_wgmma.c   wgmma: its operands, its groups
+ *   sim_shadow.c  every access of memory: is it inside, and is it ordered with the others of the same bytes, also
+ *                 where one goes through another proxy?
+ *   sim_clock.c   vector clocks, which say what is ordered
+ *   sim_report.c  what to say about it
+ *
+ * A run is a function of the program, its data, the schedule and its seed, so that every finding can be seen again. */
 #ifndef SIM_SIM_H
 #define SIM_SIM_H
 
