@@ -9,14 +9,8 @@
 #include <stdlib.h>
 
 #include "monotile/machine.h"
+#include "ok.h"
 #include "tile/tile.h"
-
-#define OK(call)                                                                                                       \
-    do {                                                                                                               \
-        mt_error error = {0};                                                                                          \
-        const mt_status status_ = (call);                                                                              \
-        if (status_ != MT_OK) fail_msg("%s: %s: %s", mt_status_name(status_), error.where, error.message);             \
-    } while (0)
 
 /* ---- graphs of ops ---- */
 

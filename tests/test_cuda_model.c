@@ -21,14 +21,8 @@
 
 #include "base/base.h"
 #include "monotile/llm.h"
+#include "ok.h"
 #include "temporary.h"
-
-#define OK(call)                                                                                                       \
-    do {                                                                                                               \
-        mt_error error = {0};                                                                                          \
-        const mt_status status_ = (call);                                                                              \
-        if (status_ != MT_OK) fail_msg("%s: %s: %s", mt_status_name(status_), error.where, error.message);             \
-    } while (0)
 
 static const double MARK = 2e-2; /* of the logits' relative l2 distance, with 16-bit products */
 

@@ -11,13 +11,8 @@
 
 #include "cuda_unit.h"
 #include "monotile/model.h"
+#include "ok.h"
 #include "temporary.h"
-
-#define OK(call)                                                                                                       \
-    do {                                                                                                               \
-        mt_error error = {0};                                                                                          \
-        if ((call) != MT_OK) fail_msg("%s: %s: %s", #call, error.where, error.message);                                \
-    } while (0)
 
 static char folder[TEMPORARY_BYTES];
 

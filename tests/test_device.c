@@ -11,12 +11,7 @@
 
 #include "cuda_unit.h"
 #include "monotile/model.h"
-
-#define OK(call)                                                                                                       \
-    do {                                                                                                               \
-        mt_error error = {0};                                                                                          \
-        if ((call) != MT_OK) fail_msg("%s: %s: %s", #call, error.where, error.message);                                \
-    } while (0)
+#include "ok.h"
 
 /* A token of a model of real size on a GPU of that many processors. */
 static mt_program *compile_step(int processors, mt_placement placement) {

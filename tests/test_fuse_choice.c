@@ -15,13 +15,7 @@
 #include "model/synthetic.h"
 #include "monotile/machine.h"
 #include "monotile/model.h"
-
-#define OK(call)                                                                                                       \
-    do {                                                                                                               \
-        mt_error error = {0};                                                                                          \
-        const mt_status status_ = (call);                                                                              \
-        if (status_ != MT_OK) fail_msg("%s: %s: %s", mt_status_name(status_), error.where, error.message);             \
-    } while (0)
+#include "ok.h"
 
 static const synthetic_shape qwen3_8b = {"q8", "qwen3", 2, 4096, 32, 8, 128, 12288, 64, 300, 1e6, 1e-6, false},
                              llama_1b = {"l1", "llama", 2, 2048, 32, 8, 64, 8192, 64, 300, 5e5, 1e-5, true},

@@ -10,6 +10,7 @@
 #include "graph_make.h"
 #include "machine/cuda/cuda.h"
 #include "monotile/machine.h"
+#include "ok.h"
 #include "temporary.h"
 
 enum { ROOM = 3000, PARTS = 5 };
@@ -34,11 +35,6 @@ static int tear_down(void **state) {
     return temporary_remove(folder);
 }
 
-#define OK(call)                                                                                                       \
-    do {                                                                                                               \
-        mt_error error = {0};                                                                                          \
-        if ((call) != MT_OK) fail_msg("%s: %s: %s", #call, error.where, error.message);                                \
-    } while (0)
 #define REFUSED(words, call)                                                                                           \
     do {                                                                                                               \
         mt_error error = {0};                                                                                          \

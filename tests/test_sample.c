@@ -11,6 +11,7 @@
 
 #include "graph_make.h"
 #include "model/model.h"
+#include "ok.h"
 #include "temporary.h"
 
 enum { ROOM = 20000 };
@@ -27,12 +28,6 @@ static int tear_down(void **state) {
     (void)state;
     return temporary_remove(folder);
 }
-
-#define OK(call)                                                                                                       \
-    do {                                                                                                               \
-        mt_error error = {0};                                                                                          \
-        if ((call) != MT_OK) fail_msg("%s: %s: %s", #call, error.where, error.message);                                \
-    } while (0)
 
 static uint64_t random_state = 88172645463325252u;
 static uint32_t random_u32(void) {

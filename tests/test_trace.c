@@ -13,6 +13,7 @@
 
 #include "machine/trace.h"
 #include "monotile/graph.h"
+#include "ok.h"
 #include "temporary.h"
 #include "temporary.h"
 
@@ -39,11 +40,6 @@ static int tear_down(void **state) {
     return temporary_remove(folder);
 }
 
-#define OK(call)                                                                                                       \
-    do {                                                                                                               \
-        mt_error error = {0};                                                                                          \
-        if ((call) != MT_OK) fail_msg("%s: %s", error.where, error.message);                                           \
-    } while (0)
 #define REFUSED(code, words, call)                                                                                     \
     do {                                                                                                               \
         mt_error error = {0};                                                                                          \
