@@ -16,6 +16,8 @@ static inline __attribute__((unused)) mt_status cuda_unit_text(const mt_program 
     if (status == MT_OK) status = program_bind(p, memory, &b, error);
     if (status == MT_OK) status = device_layouts(p, &b, memory, &layouts, error);
     if (status == MT_OK) status = device_ops(p, &b, layouts, memory, &ops, error);
+    device_handoff handoff;
+    if (status == MT_OK) status = device_handoff_choose(p, &b, ops, memory, &handoff, error);
     if (status == MT_OK) status = emit_cuda(out, ops, p->ops_count, &info, error);
     arena_free(memory);
     return status;

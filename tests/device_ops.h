@@ -157,8 +157,9 @@ static void fill(bound *b, int64_t rows) {
         }
 }
 
-/* Adds a node and its tensors. */
-static void add_node(mt_graph *g, const char *spec, const variant *v, mt_live pos) {
+/* Adds a node and its tensors. `fed`: inputs of f32 come from a node in front, as twice the input: they are
+ * temporaries, and so stamped data where they can be. */
+static void add_node(mt_graph *g, const char *spec, const variant *v, mt_live pos, bool fed) {
     mt_operand operands[32];
     char words[64][32];
     int count = 0, used = 0;
@@ -198,7 +199,7 @@ static void add_node(mt_graph *g, const char *spec, const variant *v, mt_live po
                   : !strcmp(type, "f16") ? "f16"
                   : !strcmp(type, "i32") ? "i32"
                                          : "f32";
-        snprintf(b->name, sizeof b->name, "t%d", tensor_count);
+        snprintf(b->name, sizeof b->name, "v%d", tensor_count);
         if (extents[rank - 1] % tile_format_find(b->type)->block) b->type = "f32";
         const tile_format *f = tile_format_find(b->type);
         b->count = 1;
@@ -207,6 +208,13 @@ static void add_node(mt_graph *g, const char *spec, const variant *v, mt_live po
         mt_tensor tensor;
         OK(mt_graph_tensor(g, b->role, b->name, b->type, rank, extents, &tensor, &error));
         snprintf(words[used], sizeof words[0], "%s", name);
+        if (fed && b->role == MT_INPUT && rank > 1 && !strcmp(b->type, "f32")) {
+            const int64_t rows = (int64_t)b->count / extents[rank - 1];
+            OK(mt_graph_reshape(g, tensor, 2, (int64_t[]){rows, extents[rank - 1]}, &tensor, &error));
+            OK(mt_graph_node(g, NULL, "add", "feed", (mt_operand[]){MT_OPERAND("a", tensor), MT_OPERAND("b", tensor)},
+                             2, &tensor, &error));
+            OK(mt_graph_reshape(g, tensor, rank, extents, &tensor, &error));
+        }
         operands[count++] = MT_OPERAND(words[used++], tensor);
         if (b->role != MT_OUTPUT) fill(b, v->n);
         tensor_count++;
@@ -229,8 +237,9 @@ static mt_tensor add_matrix(mt_graph *g, mt_role role, const char *type, const c
     return t;
 }
 
-/* Two layers, for two SMs: what the first writes, all instructions of the second read. Nine pages an instruction. */
-static mt_graph *two_layers(void) {
+/* Two layers, for two SMs: what the first writes, all instructions of the second read. Nine pages an instruction. What
+ * is handed over is stamped data, or, `released`, an output of the program, which cannot be. */
+static mt_graph *two_layers(bool released) {
     mt_graph *g;
     mt_tensor t;
     OK(mt_graph_create(&g, &error));
@@ -239,11 +248,15 @@ static mt_graph *two_layers(void) {
     const mt_tensor w1 = add_matrix(g, MT_WEIGHT, "bf16", "w1", 72, 1100);
     const mt_tensor w2 = add_matrix(g, MT_WEIGHT, "bf16", "w2", 40, 72);
     const mt_tensor y = add_matrix(g, MT_OUTPUT, "f32", "y", 2, 40);
-    OK(mt_graph_node(g, NULL, "norm_linear", "first",
-                     (mt_operand[]){MT_OPERAND("x", x), MT_OPERAND("g", g1), MT_OPERAND("w", w1),
-                                    MT_OPERAND_FLOAT("eps", 1e-5f), MT_OPERAND_TYPE("P", "bf16"),
-                                    MT_OPERAND_INTEGER("BM", 4), MT_OPERAND_INTEGER("BN", 24)},
-                     7, &t, &error));
+    mt_operand first[] = {MT_OPERAND("x", x),           MT_OPERAND("g", g1),
+                          MT_OPERAND("w", w1),          MT_OPERAND_FLOAT("eps", 1e-5f),
+                          MT_OPERAND_TYPE("P", "bf16"), MT_OPERAND_INTEGER("BM", 4),
+                          MT_OPERAND_INTEGER("BN", 24), {0}};
+    if (released) {
+        t = add_matrix(g, MT_OUTPUT, "f32", "t", 2, 72);
+        first[7] = (mt_operand)MT_OPERAND("y", t);
+    }
+    OK(mt_graph_node(g, NULL, "norm_linear", "first", first, 7 + released, released ? NULL : &t, &error));
     OK(mt_graph_node(g, NULL, "linear", "second",
                      (mt_operand[]){MT_OPERAND("x", t), MT_OPERAND("w", w2), MT_OPERAND("y", y),
                                     MT_OPERAND_TYPE("P", "bf16"), MT_OPERAND_INTEGER("BM", 4),

@@ -169,7 +169,8 @@ static int same_bits(mt_session *s, void **kept, const char *what) {
 
 static bool has_weight(const char *spec) { return strstr(spec, " W "); }
 
-enum { ALL, WEIGHTS, WIDE }; /* of the ops: with weights alone; instead of them those of many rows */
+/* Of the ops: with weights alone; instead of them those of many rows; all, with activations that are stamped data. */
+enum { ALL, WEIGHTS, WIDE, FED };
 
 /* These ops at the sizes of a variant, in one program. Returns how many outputs were wrong. */
 static int check_variant(const variant *v, int which, mt_placement placement) {
@@ -192,7 +193,7 @@ static int check_variant(const variant *v, int which, mt_placement placement) {
         if ((which == WEIGHTS && !has_weight(op)) || (which == WIDE && !strncmp(op, "swiglu", 6) &&
                                                       v->bn > (tile_format_find(v->weight)->block > 128 ? 64 : 128)))
             continue;
-        add_node(g, op, v, pos);
+        add_node(g, op, v, pos, which == FED);
         for (int t = before; t < tensor_count; t++)
             snprintf(tensor_op[t], sizeof tensor_op[t], "%.*s", (int)strcspn(op, ";"), op);
         nodes++;
@@ -253,6 +254,21 @@ static void test_dense(void **state) {
     for (size_t i = 0; i < (small ? 4 : COUNT_OF(all)); i++)
         wrong += check_variant(&all[i], ALL, i % 4 == 3 ? MT_PLACE_QUEUE : MT_PLACE_STATIC);
     print_errors("dense weights");
+    assert_int_equal(wrong, 0);
+}
+
+/* Activations as another node leaves them: stamped data, where they can be; what is in front of a loop, and kept. */
+static void test_fed(void **state) {
+    (void)state;
+    static const variant all[] = {
+        {"bf16", 1, 33, 2048, 2, 64, 1, 16, NULL}, {"q4_1", 1, 64, 8192, 1, 128, 1, 16, NULL},
+        {"f16", 5, 17, 65, 2, 18, 4, 16, "f16"},   {"bf16", 1, 48, 4096, 1, 96, 1, 16, NULL},
+        {"q8_0", 3, 40, 1088, 2, 32, 4, 8, NULL},  {"bf16", 1, 40, 14336, 2, 64, 1, 8, NULL}};
+    int wrong = 0;
+    need_machine();
+    for (size_t i = 0; i < (small ? 3 : COUNT_OF(all)); i++)
+        wrong += check_variant(&all[i], FED, i % 4 == 3 ? MT_PLACE_QUEUE : MT_PLACE_STATIC);
+    print_errors("stamped activations");
     assert_int_equal(wrong, 0);
 }
 
@@ -336,7 +352,7 @@ static void test_wide(void **state) {
 
 static mt_program *compile_two_layers(mt_placement placement) {
     mt_program *p;
-    mt_graph *g = two_layers();
+    mt_graph *g = two_layers(true);
     for (int i = 0; i < tensor_count; i++) snprintf(tensor_op[i], sizeof tensor_op[i], "two layers");
     OK(mt_compile(g, &(mt_target){.machine = "cuda", .processors = 2, .placement = placement}, &p, &error));
     mt_graph_destroy(g);
@@ -466,9 +482,9 @@ static void test_watchdog(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_dense), cmocka_unit_test(test_chosen),
-                                       cmocka_unit_test(test_formats), cmocka_unit_test(test_wide),
-                                       cmocka_unit_test(test_watchdog)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_dense),  cmocka_unit_test(test_fed),
+                                       cmocka_unit_test(test_chosen), cmocka_unit_test(test_formats),
+                                       cmocka_unit_test(test_wide),   cmocka_unit_test(test_watchdog)};
     if (getenv("CUDA_TEST")) cmocka_set_test_filter(getenv("CUDA_TEST"));
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

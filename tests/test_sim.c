@@ -105,7 +105,7 @@ static void check_graph(mt_graph *g, int processors) {
     mt_program_destroy(program);
 }
 
-static void check_ops(const variant *variants, size_t count, int processors) {
+static void check_ops(const variant *variants, size_t count, int processors, bool fed) {
     mt_graph *g;
     mt_live pos;
     OK(mt_graph_create(&g, &error));
@@ -113,7 +113,7 @@ static void check_ops(const variant *variants, size_t count, int processors) {
     for (size_t v = 0; v < count; v++)
         for (size_t i = 0; i < COUNT_OF(ops); i++) {
             if (getenv("SIM_ONLY") && strncmp(ops[i], getenv("SIM_ONLY"), strlen(getenv("SIM_ONLY")))) continue;
-            add_node(g, ops[i], &variants[v], pos);
+            add_node(g, ops[i], &variants[v], pos, fed);
         }
     check_graph(g, processors);
     mt_graph_destroy(g);
@@ -127,21 +127,30 @@ static void test_ops_dense(void **state) {
                                        VARIANT("bf16", 4, 16, 64, 2, 32), VARIANT("f16", 5, 17, 65, 2, 18),
                                        VARIANT("bf16", 2, 9, 96, 1, 8)};
     if (unit_no_compiler()) skip();
-    check_ops(variants, COUNT_OF(variants), 4);
+    check_ops(variants, COUNT_OF(variants), 4, false);
 }
 static void test_ops_blocks(void **state) {
     (void)state;
     static const variant variants[] = {VARIANT("q8_0", 1, 17, 32, 1, 16), VARIANT("q4_1", 5, 15, 96, 1, 8),
                                        VARIANT("f32", 3, 9, 33, 1, 6)};
     if (unit_no_compiler()) skip();
-    check_ops(variants, COUNT_OF(variants), 3);
+    check_ops(variants, COUNT_OF(variants), 3, false);
 }
 /* More columns than BK, and more pages than the ring has. */
 static void test_ops_long(void **state) {
     (void)state;
     static const variant variants[] = {VARIANT("bf16", 1, 33, 1025, 2, 16), VARIANT("q8_0", 4, 40, 2112, 1, 16)};
     if (unit_no_compiler()) skip();
-    check_ops(variants, COUNT_OF(variants), 2);
+    check_ops(variants, COUNT_OF(variants), 2, false);
+}
+
+/* Activations as another node leaves them: stamped data, where they can be. */
+static void test_ops_fed(void **state) {
+    (void)state;
+    static const variant variants[] = {VARIANT("bf16", 1, 33, 1025, 2, 16), VARIANT("q8_0", 1, 40, 2048, 1, 64),
+                                       VARIANT("f16", 5, 17, 65, 2, 18), VARIANT("q4_1", 1, 16, 96, 1, 8)};
+    if (unit_no_compiler()) skip();
+    check_ops(variants, COUNT_OF(variants), 3, true);
 }
 
 /* Every program of the library is above; test_model runs the steps of sampling. */
@@ -262,8 +271,8 @@ static const bug bugs[] = {
      .words = {"filled again", "consumer warp"}},
     {.name = "the fence is missing",
      .near = "MT_DEVICE void mt_consumer",
-     .find = "mt_fence(); /* release",
-     .put = "; /* release",
+     .find = "if (released) mt_fence();",
+     .put = ";",
      .fault = SIM_RACE,
      .words = {"linear.tile:", "'second'", "'first'", "nothing orders this"}},
     {.name = "the acquire is missing",
@@ -289,8 +298,8 @@ static const bug bugs[] = {
      .words = {"barrier 0", "are wanted"}},
     {.name = "the slot is looked at after it was given back",
      .near = "MT_DEVICE void mt_consumer",
-     .find = "if (c->thread == 0 && c->slot->goes_on)",
-     .put = "if (*(const volatile uint8_t *)&i->arrive_count && c->thread == 0 && c->slot->goes_on)",
+     .find = "if (c->thread == 0 && c->slot->ends & CUDA_GOES_ON)",
+     .put = "if (*(const volatile uint8_t *)&i->arrive_count && c->thread == 0 && c->slot->ends & CUDA_GOES_ON)",
      .schedule = "sim:1",
      .fault = SIM_RACE,
      .words = {"controller", "the CTA's shared memory"}},
@@ -317,7 +326,7 @@ static const bug bugs[] = {
 static void test_bugs(void **state) {
     (void)state;
     if (unit_no_compiler()) skip();
-    mt_graph *g = two_layers();
+    mt_graph *g = two_layers(true);
     int failed = 0;
     for (size_t i = 0; i < COUNT_OF(bugs); i++) {
         const bug *b = &bugs[i];
@@ -356,6 +365,82 @@ static void test_bugs(void **state) {
     forget_tensors();
 }
 
+/* The same of stamped data, in three launches: each place is posted into in the first and the third. */
+static const bug stamp_bugs[] = {{.name = "a result is not posted",
+                                  .near = "op0_norm_linear_run",
+                                  .find = "mt_post(",
+                                  .put = "if (mt->thread != 5) mt_post(",
+                                  .fault = SIM_DEADLOCK,
+                                  .words = {"linear.tile:", "'second'", "it is stamped, and nobody posts it"}},
+                                 {.name = "nothing is stamped again",
+                                  .near = "MT_DEVICE void mt_stamp_again",
+                                  .find = "mt_stamp(to + i);",
+                                  .put = ";",
+                                  .schedule = "sim:2,random=1",
+                                  .fault = SIM_RACE,
+                                  .words = {"takes", "which nobody has posted in this launch", "'second'"}},
+                                 {.name = "a part is stamped again in the place that is in use",
+                                  .near = "MT_DEVICE void mt_stamp_again",
+                                  .find = "c->epoch & 1 ?",
+                                  .put = "!(c->epoch & 1) ?",
+                                  .fault = SIM_DEADLOCK,
+                                  .words = {"it is stamped, and nobody posts it"}},
+                                 {.name = "a quiet arrival is taken for a release",
+                                  .near = "MT_DEVICE bool mt_stays",
+                                  .find = "return !mt->stopped;",
+                                  .put = "return false;",
+                                  .schedule = "sim:2,random=1",
+                                  .fault = SIM_FAULTS, /* nothing but wrong bits */
+                                  .words = {NULL}}};
+
+static void test_stamp_bugs(void **state) {
+    (void)state;
+    if (unit_no_compiler()) skip();
+    mt_graph *g = two_layers(false);
+    mt_program *program;
+    int failed = 0;
+    OK(mt_compile(g, &(mt_target){.machine = "sim", .processors = 2}, &program, &error));
+    for (size_t i = 0; i <= COUNT_OF(stamp_bugs); i++) { /* at last none */
+        const bug *b = i < COUNT_OF(stamp_bugs) ? &stamp_bugs[i] : NULL;
+        mt_machine *m;
+        mt_session *s = NULL;
+        mt_error problem = {0};
+        OK(mt_machine_open(&m, b && b->schedule ? b->schedule : "sim:2", &error));
+        if (b) machine_of(m)->edit = edit_unit, machine_of(m)->edit_context = (void *)b;
+        OK(mt_session_create(&s, m, program, &error));
+        assert_true(((sim_session *)s)->handoff.stamp_bytes > 0);
+        bind_all(s);
+        bool found = false, same = true;
+        for (int run = 0; run < 3 && !found && problem.code == MT_OK; run++) {
+            mt_session_run(s, &problem);
+            const sim_session *launch = (const sim_session *)s;
+            for (int f = 0; b && f < launch->finding_count && !found; f++) {
+                found = launch->findings[f].fault == b->fault;
+                for (size_t w = 0; w < COUNT_OF(b->words) && b->words[w] && found; w++)
+                    found = strstr(launch->findings[f].message, b->words[w]);
+            }
+            for (int t = 0; t < tensor_count && problem.code == MT_OK; t++) {
+                void *memory;
+                if (tensors[t].role != MT_OUTPUT) continue;
+                OK(mt_session_memory(s, tensors[t].name, &memory, NULL, &error));
+                for (size_t e = 0; e < tensors[t].count; e++) same &= isfinite(((const float *)memory)[e]);
+            }
+        }
+        if (b && b->fault == SIM_FAULTS) found = !same;
+        if (b ? !found : problem.code != MT_OK || !same) {
+            print_message("%s: found: %s\n", b ? b->name : "no bug",
+                          problem.code == MT_OK ? "nothing" : problem.message);
+            failed++;
+        }
+        mt_session_destroy(s);
+        mt_machine_close(m);
+    }
+    assert_int_equal(failed, 0);
+    mt_program_destroy(program);
+    mt_graph_destroy(g);
+    forget_tensors();
+}
+
 /* What nothing orders is seen late: the bits are wrong, and not just by the clocks' word. What is ordered never is, and
  * who polls sees in the end what he waits for. */
 static void test_late(void **state) {
@@ -368,7 +453,7 @@ static void test_late(void **state) {
                                            "sim:2,adversarial=loader-early",
                                            "sim:2,adversarial=starve-sm,seed=1",
                                            "sim:2,adversarial=lanes-apart"};
-    mt_graph *g = two_layers();
+    mt_graph *g = two_layers(true);
     mt_program *program;
     uint64_t late = 0;
     OK(mt_compile(g, &(mt_target){.machine = "sim", .processors = 2}, &program, &error));
@@ -414,7 +499,7 @@ static void test_late(void **state) {
 static void test_replay(void **state) {
     (void)state;
     if (unit_no_compiler()) skip();
-    mt_graph *g = two_layers();
+    mt_graph *g = two_layers(true);
     mt_program *program;
     mt_machine *m;
     mt_session *s;
@@ -583,11 +668,11 @@ static void test_one_tensor(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_names),      cmocka_unit_test(test_complete),
-                                       cmocka_unit_test(test_replay),     cmocka_unit_test(test_bugs),
-                                       cmocka_unit_test(test_late),       cmocka_unit_test(test_ops_dense),
-                                       cmocka_unit_test(test_ops_blocks), cmocka_unit_test(test_ops_long),
-                                       cmocka_unit_test(test_model),      cmocka_unit_test(test_one_tensor)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_names),     cmocka_unit_test(test_complete),   cmocka_unit_test(test_replay),
+        cmocka_unit_test(test_bugs),      cmocka_unit_test(test_stamp_bugs), cmocka_unit_test(test_late),
+        cmocka_unit_test(test_ops_dense), cmocka_unit_test(test_ops_blocks), cmocka_unit_test(test_ops_long),
+        cmocka_unit_test(test_ops_fed),   cmocka_unit_test(test_model),      cmocka_unit_test(test_one_tensor)};
     if (getenv("SIM_TEST")) cmocka_set_test_filter(getenv("SIM_TEST"));
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

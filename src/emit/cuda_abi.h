@@ -14,12 +14,13 @@ enum {
     CUDA_REGISTERS = 168,                       /* of each of these, at first */
     CUDA_SLOTS = 4,                             /* instructions decoded ahead, at most */
     CUDA_MOST_PAGES = 12,
-    CUDA_FLIGHT = 64 << 10, /* bytes of streamed weights that an SM has under way, at most */
-    CUDA_EARLY = 48 << 10,  /* of the next node's, while the consumers come to the end of the last one: mt_hold */
-    CUDA_BARRIERS = 33,     /* of an instruction of level 2: 32 of its own, and that all is stored */
-    CUDA_MAPS = 2,          /* of an operand */
-    CUDA_MAP_WORDS = 64,    /* operands whose maps a loader remembers, 32 a word */
-    CUDA_TENSORS = 16       /* operands of an instruction on this machine */
+    CUDA_FLIGHT = 64 << 10,       /* bytes of streamed weights that an SM has under way, at most, */
+    CUDA_BLOCK_FLIGHT = 32 << 10, /* and in blocks, which its consumers take more slowly */
+    CUDA_EARLY = 48 << 10,        /* of the next node's, while the consumers come to the end of the last one: mt_hold */
+    CUDA_BARRIERS = 33,           /* of an instruction of level 2: 32 of its own, and that all is stored */
+    CUDA_MAPS = 2,                /* of an operand */
+    CUDA_MAP_WORDS = 64,          /* operands whose maps a loader remembers, 32 a word */
+    CUDA_TENSORS = 16             /* operands of an instruction on this machine */
 };
 
 /* An operand as the device sees it: strides in elements. `live` >= 0 names the live value that is the current extent.
@@ -30,6 +31,7 @@ typedef struct cuda_tensor {
     int32_t extent[5];
     int16_t live[5];
     int16_t rank;
+    int32_t stamped; /* `data` is where it lies in runs of even epochs; in others stamp_bytes of cuda_run behind that */
 } cuda_tensor;
 
 /* How the copy engine reads an operand piece by piece: the chip's tensor map. A piece is 64 rows x 64 columns of 16
@@ -48,6 +50,14 @@ typedef struct cuda_failure {
     uint32_t barrier, expected, actual; /* of a barrier wait */
     uint32_t epoch;
 } cuda_failure;
+
+/* How an instruction ends. GOES_ON: its processor's next one is of the same node, and waits for and arrives at the same
+ * barriers. That can begin at once, and nobody gains by knowing of this one first: the last of them arrives for all.
+ * QUIET: what it wrote is stamped data, or nobody in this run reads it: who waits for its arrival takes that as a hint,
+ * and it needs no release fence. */
+enum { CUDA_GOES_ON = 1, CUDA_QUIET = 2 };
+/* Set in an instruction's `wait`: all who arrive at that barrier do so quietly. There is nothing to acquire. */
+#define CUDA_HINT 0x80000000u
 
 enum { CUDA_END_OF_RUN = -1 }; /* as a failure's barrier: waited for the other processors to end a run */
 
@@ -96,9 +106,7 @@ typedef struct cuda_run {
     const program_instruction *instructions;
     const uint32_t *order;        /* instruction numbers, processor after processor */
     const cuda_range *processors; /* gridDim.x of them */
-    /* By instruction: 1: its processor's next one is of the same node, and waits for and arrives at the same barriers.
-     * That can begin at once, and nobody gains by knowing of this one first: the last of them arrives for all. */
-    const uint8_t *goes_on;
+    const uint8_t *ends;          /* by instruction: CUDA_GOES_ON, CUDA_QUIET */
     const cuda_tensor *operands;
     const cuda_map *maps;      /* CUDA_MAPS an operand; only those that the copy engine can read in pieces are filled */
     const int32_t *lives;      /* of the first run */
@@ -113,6 +121,8 @@ typedef struct cuda_run {
     cuda_failure *failure; /* in the host's memory: only written, by the first that gives up */
     uint32_t *gave_up;     /* in device memory: what everybody polls. 0, or 1: somebody gave up */
     uint64_t timeout;      /* of one wait, in nanoseconds */
+    char *stamps;          /* the stamped data of even epochs; then those of odd ones */
+    uint32_t stamp_bytes;  /* of either */
     uint32_t instruction_count;
     uint32_t live_count;
     uint32_t epoch; /* of the first run of this launch; from 1 */

@@ -222,6 +222,18 @@ MT_DEVICE uint32_t mt_load_relaxed(const uint32_t *p) {
     asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
     return v;
 }
+/* 1, 2 or 4 neighbouring words in device memory, at a multiple of their bytes, each as it is now. */
+MT_DEVICE void mt_words_relaxed(uint32_t (&to)[1], const uint32_t *p) {
+    asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(to[0]) : "l"(p));
+}
+MT_DEVICE void mt_words_relaxed(uint32_t (&to)[2], const uint32_t *p) {
+    asm volatile("ld.relaxed.gpu.global.v2.u32 {%0, %1}, [%2];" : "=r"(to[0]), "=r"(to[1]) : "l"(p));
+}
+MT_DEVICE void mt_words_relaxed(uint32_t (&to)[4], const uint32_t *p) {
+    asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "l"(p));
+}
 /* A word in shared memory that this thread waits for. */
 MT_DEVICE uint32_t mt_load_word(const uint32_t *p) { return *(volatile const uint32_t *)p; }
 MT_DEVICE void mt_fence(void) { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }

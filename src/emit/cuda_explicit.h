@@ -95,32 +95,6 @@ template <int N> MT_DEVICE void mt_put_half(uint32_t (&words)[N], int i, uint16_
     words[i / 2] = i % 2 ? (words[i / 2] & 0xffffu) | (uint32_t)v << 16 : (words[i / 2] & 0xffff0000u) | v;
 }
 
-/* ---- stamped data ----
- * Floats that hold a pattern which no result has until one is posted: whoever waits for it waits for the float itself,
- * without a fence. A NaN that has the pattern is posted as another. */
-enum : uint32_t { MT_STAMP = 0xffffffffu };
-enum { MT_STAMPED, MT_POSTED, MT_TAKEN };
-MT_DEVICE void mt_stamp(float *p) {
-    *(volatile uint32_t *)p = MT_STAMP;
-    MT_AT_STAMPED(p, MT_STAMPED);
-}
-MT_DEVICE void mt_post(float *p, float v) {
-    const uint32_t bits = mt_bits(v);
-    *(volatile uint32_t *)p = bits == MT_STAMP ? 0x7fffffffu : bits;
-    MT_AT_STAMPED(p, MT_POSTED);
-}
-MT_DEVICE float mt_take_posted(mt_context *mt, const float *p) {
-    uint32_t bits;
-    while ((bits = mt_load_relaxed((const uint32_t *)p)) == MT_STAMP && !mt->stopped)
-        if (mt_stop(mt->cta)) mt->stopped = CUDA_STAMP_WAIT;
-    MT_AT_STAMPED(p, MT_TAKEN);
-    return mt_float(bits);
-}
-/* Behind all that a thread takes. */
-MT_DEVICE void mt_taken(mt_context *mt) {
-    if (mt->stopped == CUDA_STAMP_WAIT && mt_stop(mt->cta) == MT_TIMED_OUT) mt_give_up(mt, CUDA_STAMP_WAIT, 0, 0, 0);
-}
-
 /* ---- copies of rows ----
  * A slice of at most two dimensions of a tensor: so many rows and columns of it lie inside. */
 typedef struct mt_rows {

@@ -100,7 +100,10 @@ MT_DEVICE void mt_decode(const mt_context *c, mt_slot *s, uint32_t number, uint3
         const int bytes = MT_OP_COLD[opcode][t] * s->tensor[t].extent[0];
         for (int at = c->lane * 128; at < bytes; at += 32 * 128) mt_prefetch((const char *)s->tensor[t].data + at);
     }
-    if (c->lane == 0) s->goes_on = c->launch->goes_on[number];
+    if (c->lane == 0) s->ends = c->launch->ends[number];
+    if (c->epoch & 1)
+        for (int t = c->lane; t < tensors; t += 32)
+            if (s->tensor[t].stamped) s->tensor[t].data = (char *)s->tensor[t].data + c->launch->stamp_bytes;
     if (c->lane < PROGRAM_LIVES) s->live[c->lane] = mt_live_now(c, s->instruction.live[c->lane], run);
     __syncwarp(); /* extents have been read as they were */
     for (int e = c->lane; e < tensors * PROGRAM_RANK; e += 32) {
@@ -196,7 +199,7 @@ MT_DEVICE void mt_loader(mt_context *c) {
             run++, c->epoch++;
         else if (c->slot->instruction.opcode != PROGRAM_JOIN) {
             c->holds = c->slot->instruction.node != node;
-            if (c->holds) c->early = CUDA_EARLY;
+            if (c->holds) c->early = c->launch->stamp_bytes ? 0 : CUDA_EARLY;
             node = c->slot->instruction.node;
             mt_op_load(c);
         }
@@ -239,22 +242,38 @@ MT_DEVICE void mt_end_of_run(mt_context *c, uint32_t run) {
     }
 }
 
+/* Consumers, once in a run, before its end: this CTA's part of the stamped data of the run before, which nobody reads
+ * any more, and which the next run posts into, gets the stamp again. */
+MT_DEVICE void mt_stamp_again(const mt_context *c) {
+    const cuda_run *l = c->launch;
+    MT_AT_INSTRUCTION(0xffffffffu);
+    float *const to = (float *)(l->stamps + (c->epoch & 1 ? 0 : l->stamp_bytes));
+    for (uint32_t i = blockIdx.x * CUDA_CONSUMERS + c->thread; i < l->stamp_bytes / 4; i += gridDim.x * CUDA_CONSUMERS)
+        mt_stamp(to + i);
+}
+
 /* When anyone gives up, all consumers go on to the next meeting point with whatever they have, and leave there
  * together: nobody is left behind at a barrier that the others never reach.
  * Inlined whatever its size: a call makes ptxas run every wgmma of the unit by itself (its message C7510). */
 MT_DEVICE void mt_consumer(mt_context *c) {
     mt_cursor k = {0, 0};
-    bool released = true;            /* no instruction since the last fence */
-    uint32_t known = ~0u, there = 0; /* the barrier that this thread saw last in this run, and its target */
-    uint32_t unknown = 0;            /* thread 0: instructions that have not arrived yet */
+    bool released = true;                /* no instruction since the last fence */
+    uint32_t known = ~0u, there = 0;     /* the barrier that this thread saw last in this run, and its target */
+    uint32_t unknown = 0;                /* thread 0: instructions that have not arrived yet */
+    bool stale = c->launch->stamp_bytes; /* mt_stamp_again is to come in this run */
     for (uint32_t run = 0; run < c->launch->runs;) {
         const bool ready = mt_next(c, &k);
         const program_instruction *i = &c->cta->slot[k.at].instruction;
         const bool end = ready && c->slot->number == MT_END_OF_RUN;
         MT_TRACED(if (ready && c->thread == 0) mt_note(c)->received = mt_long_clock();)
         if (end) {
+            if (stale) { /* it had no instruction */
+                mt_stamp_again(c);
+                mt_sync();
+            }
+            stale = c->launch->stamp_bytes;
             if (c->thread == 0) {
-                if (!released) mt_fence();
+                if (!released || stale) mt_fence();
                 mt_end_of_run(c, run);
             }
             released = true;
@@ -263,7 +282,8 @@ MT_DEVICE void mt_consumer(mt_context *c) {
                    (i->wait[c->thread] != known || i->target[c->thread] != there)) {
             known = i->wait[c->thread];
             there = i->target[c->thread];
-            mt_wait_word(c, c->launch->counters + known, known, there * c->epoch);
+            const uint32_t barrier = known & ~CUDA_HINT;
+            mt_wait_word(c, c->launch->counters + barrier, barrier, there * c->epoch, known & CUDA_HINT);
         }
         if (mt_sync_any(!ready || mt_stop(c->cta))) { /* and everyone sees what the waits saw */
             if (c->thread == 0 && c->stopped && mt_stop(c->cta) == MT_TIMED_OUT) mt_give_up(c, c->stopped, 0, 0, 0);
@@ -274,23 +294,27 @@ MT_DEVICE void mt_consumer(mt_context *c) {
             run++;
             c->epoch++;
         } else {
-            if (c->thread == 0 && i->arrive_count) *(volatile uint32_t *)&c->cta->busy = c->sequence; /* mt_hold */
+            if (c->thread == 0 && i->arrive_count && !(c->slot->ends & CUDA_QUIET))
+                *(volatile uint32_t *)&c->cta->busy = c->sequence; /* mt_hold */
             if (i->opcode != PROGRAM_JOIN) mt_op_run(c);
             MT_TRACED(if (c->thread == 0) mt_note(c)->done = mt_clock(), mt_note(c)->first_page = c->first_page;)
             mt_sync(); /* every store of the instruction has been issued */
             MT_TRACED(if (c->thread == 0) mt_note(c)->synced = mt_clock();)
             /* From here on thread 0 alone may look at the slot: it gives it back. */
-            if (c->thread == 0 && c->slot->goes_on) {
+            if (c->thread == 0 && c->slot->ends & CUDA_GOES_ON) {
                 unknown++;
                 released = false;
-            } else if (c->thread == 0 && (released = i->arrive_count)) {
-                mt_fence(); /* release: the barrier above put everyone's stores before it */
+            } else if (c->thread == 0) {
+                released = i->arrive_count && !(c->slot->ends & CUDA_QUIET);
+                if (released) mt_fence(); /* the barrier above put everyone's stores before it */
                 for (int a = 0; a < i->arrive_count; a++)
                     mt_add_relaxed(c->launch->counters + i->arrive[a], 1 + unknown);
                 unknown = 0;
                 *(volatile uint32_t *)&c->cta->busy = 0;
             }
             MT_TRACED(if (c->thread == 0) mt_note(c)->arrived = mt_clock();)
+            if (stale) mt_stamp_again(c); /* while it would wait for others */
+            stale = false;
         }
         mt_done(c, &k, c->thread == 0);
     }

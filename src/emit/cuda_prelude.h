@@ -29,7 +29,7 @@
 typedef struct mt_slot { /* a decoded instruction in shared memory */
     program_instruction instruction;
     uint32_t number;
-    uint8_t goes_on;                  /* cuda_run's, of the instruction */
+    uint8_t ends;                     /* cuda_run's, of the instruction */
     int32_t live[PROGRAM_LIVES];      /* by live ordinal: its value in this run */
     cuda_tensor tensor[CUDA_TENSORS]; /* `extent` is the current one */
     uint64_t barrier[CUDA_BARRIERS];  /* level 2: cuda_explicit.h */
@@ -151,8 +151,9 @@ MT_DEVICE bool mt_wait_page(mt_context *c, uint64_t *b, uint32_t parity) {
 }
 
 /* Waits until a word in device memory has reached the threshold (counters wrap: compare by difference). Polls without
- * order, and takes the order with one last load: an acquiring load empties the L1 cache each time. */
-MT_DEVICE void mt_wait_word(mt_context *c, const uint32_t *word, uint32_t barrier, uint32_t threshold) {
+ * order, and takes the order with one last load: an acquiring load empties the L1 cache each time. Not of a hint. */
+MT_DEVICE void mt_wait_word(mt_context *c, const uint32_t *word, uint32_t barrier, uint32_t threshold,
+                            bool hint = false) {
     uint32_t seen;
     while ((int32_t)((seen = mt_load_relaxed(word)) - threshold) < 0) {
         const uint32_t stop = mt_stop(c->cta);
@@ -162,7 +163,7 @@ MT_DEVICE void mt_wait_word(mt_context *c, const uint32_t *word, uint32_t barrie
             return;
         }
     }
-    mt_load_acquire(word);
+    if (!hint) mt_load_acquire(word);
 }
 
 /* ---- pages ---- */
@@ -211,12 +212,12 @@ MT_DEVICE void mt_page_fill(mt_context *c, char *page, const void *from, uint32_
     mt_page_next(c);
 }
 /* Loader: a slice of a weight that is read once: `blocks` times `pages` pages, each with one copy of page_bytes, the
- * last of a block with one of last_bytes. Memory is busy with CUDA_FLIGHT bytes of each SM under way; more only make a
+ * last of a block with one of last_bytes. Memory is busy with flight_bytes of each SM under way; more only make a
  * queue, in which whatever a consumer asks for, and a fence, waits. So a copy begins when the one that many bytes
  * before it has landed. */
 MT_DEVICE void mt_stream(mt_context *c, const char *from, int blocks, int64_t block_bytes, int pages,
-                         uint32_t page_bytes, uint32_t last_bytes) {
-    const uint32_t wanted = (CUDA_FLIGHT + page_bytes - 1) / page_bytes,
+                         uint32_t page_bytes, uint32_t last_bytes, uint32_t flight_bytes) {
+    const uint32_t wanted = (flight_bytes + page_bytes - 1) / page_bytes,
                    flight = wanted < c->launch->pages ? wanted : c->launch->pages;
 #pragma unroll 1
     for (int block = 0; block < blocks; block++, from += block_bytes)

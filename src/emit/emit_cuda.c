@@ -150,7 +150,7 @@ mt_status emit_cuda(text *out, const emit_cuda_op *ops, size_t count, emit_cuda_
         text_string(out, "/* Written by Monotile. */\n#include <stdint.h>\n");
         text_string(out, file_text(program_files, "instruction.h"));
         static const char *const pasted[] = {"cuda_abi.h", "cuda_chip.h", "cuda_prelude.h", "cuda_math.h",
-                                             "cuda_dot.h", "cuda_wide.h", "cuda_explicit.h"};
+                                             "cuda_stamp.h", "cuda_dot.h", "cuda_wide.h", "cuda_explicit.h"};
         for (size_t i = 0; i < COUNT_OF(pasted); i++)
             text_string(out, info->chip && !strcmp(pasted[i], "cuda_chip.h") ? info->chip
                                                                              : file_text(emit_files, pasted[i]));

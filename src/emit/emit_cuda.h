@@ -11,6 +11,7 @@ typedef struct emit_cuda_op {
         layout[TILE_PARAMS];   /* by tensor ordinal: given by the machine: what the operands of this op are bound to */
     bool aligned[TILE_PARAMS]; /* by tensor ordinal: data and all strides are multiples of 16 bytes, wherever used */
     bool cold[TILE_PARAMS];    /* by tensor ordinal: a weight, wherever used: when it is read, no cache has it */
+    bool stamped[TILE_PARAMS]; /* by tensor ordinal: stamped data (cuda_stamp.h), wherever used; f32 in ROWS */
 } emit_cuda_op;
 
 typedef struct emit_cuda_info {

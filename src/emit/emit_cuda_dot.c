@@ -494,7 +494,7 @@ void cuda_pages(cuda_emit *e, const role_statement *s) {
     const page_plan p = plan_of(e, &s->pages);
     const char *tensor = cuda_tensor_name(e, s->pages.param), *from = cuda_name(e, "from");
     const tile_node *column = s->pages.column;
-    const char *offset = "";
+    const char *offset = "", *flight = p.atoms ? "CUDA_FLIGHT" : "CUDA_BLOCK_FLIGHT";
     if (column->kind != TILE_CONST || column->value.i)
         offset = p.atoms ? arena_printf(m, " + %s / 64 * 1024", cuda_scalar(e, column))
                          : arena_printf(m, " + %s / %" PRId64 " * %" PRId64, cuda_scalar(e, column),
@@ -506,15 +506,15 @@ void cuda_pages(cuda_emit *e, const role_statement *s) {
         const int64_t bytes = p.page_blocks * p.block_bytes;
         cuda_print(e, "const int %s = (%s + %" PRId64 ") / %" PRId64 ";", pages, p.blocks, p.page_blocks - 1,
                    p.page_blocks);
-        cuda_print(e, "mt_stream(mt, %s, 1, 0, %s, %" PRId64 ", %s * %" PRId64 " - (%s - 1) * %" PRId64 ");", from,
-                   pages, bytes, p.blocks, p.block_bytes, pages, bytes);
+        cuda_print(e, "mt_stream(mt, %s, 1, 0, %s, %" PRId64 ", %s * %" PRId64 " - (%s - 1) * %" PRId64 ", %s);", from,
+                   pages, bytes, p.blocks, p.block_bytes, pages, bytes, flight);
         return;
     }
     const char *last = arena_printf(m, "(%s - 1)", page_count(e, &p)), *last_bytes;
     last_bytes = p.atoms ? arena_printf(m, "%s * 16", columns_of_page(e, &p, last))
                          : by_page(e, &p, last, p.page_bytes, p.last_bytes);
-    cuda_print(e, "mt_stream(mt, %s, %s, %" PRId64 ", %s, %" PRId64 ", %s);", from, p.blocks, p.block_bytes,
-               page_count(e, &p), p.page_bytes, last_bytes);
+    cuda_print(e, "mt_stream(mt, %s, %s, %" PRId64 ", %s, %" PRId64 ", %s, %s);", from, p.blocks, p.block_bytes,
+               page_count(e, &p), p.page_bytes, last_bytes, flight);
 }
 
 /* The number of 8-row blocks in the page that begins with block `block`, of `most` at most. */

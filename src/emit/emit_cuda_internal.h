@@ -8,6 +8,7 @@
  *   emit_cuda_wide.c       products on wgmma, their pages, and walks over their sums
  *   emit_cuda_expression.c an element of a tile as an expression
  *   emit_cuda_load.c       elements of tensors, stores
+ *   emit_cuda_ahead.c      loads in front of where they are used
  *   emit_cuda_format.c     decoders of block formats
  *
  * A statement over tiles is a nest of four levels: the statement itself (what is the same in all threads), a row, a
@@ -37,20 +38,25 @@ typedef struct cuda_unit_text { /* what the ops of a unit share */
     mt_error *error;
 } cuda_unit_text;
 
+enum { MOST_KEPT = 12 };
 typedef struct cuda_emit { /* one function of an op */
     cuda_unit_text *unit;
     arena *memory;
     const role_op *r;
-    const bool *aligned, *cold; /* by tensor ordinal: see emit_cuda_op */
-    emit operators;             /* for emit_operate */
-    text *out, *head, *early;   /* the body; declarations in front of it; loads between the two */
+    const bool *aligned, *cold, *stamped; /* by tensor ordinal: see emit_cuda_op */
+    emit operators;                       /* for emit_operate */
+    text *out, *head, *early;             /* the body; declarations in front of it; loads between the two */
     int indent, line;
     int early_registers; /* of each thread, for loads in front of the body */
     int depth;           /* of loops and conditions around the statement at hand */
-    bool stored;         /* a store stands in front of it, or a statement of level 2 */
-    const char **names;  /* C names: of variables, */
-    const char **loops;  /* loops */
-    map used;            /* names in this function: 0: not declared yet, 1 */
+    struct {
+        const char *key, *name;
+    } kept[MOST_KEPT]; /* what each thread has in registers, from the front of the body on */
+    int kept_count;
+    bool stored;        /* a store stands in front of it, or a statement of level 2 */
+    const char **names; /* C names: of variables, */
+    const char **loops; /* loops */
+    map used;           /* names in this function: 0: not declared yet, 1 */
     const char *param[TILE_PARAMS], *extent[TILE_EXTENTS], *axis[TILE_AXES];
     const char *extents[TILE_PARAMS][TILE_RANK];
 } cuda_emit;
@@ -76,11 +82,22 @@ typedef struct cuda_known {
     cuda_value value;
 } cuda_known;
 
+enum { MOST_LOOKS = 4 };
 typedef struct cuda_nest {
     cuda_emit *e;
     int vector;                    /* lanes of a vector */
     int guarded;                   /* within a condition: nothing may be read in front */
     const char *once, *once_begin; /* a column that each thread has one of, and what it is; NULL */
+    struct { /* a loop over a thread's places k = begin + i * step, for count of i; its loads can be in front of it */
+        const char *k, *begin, *i;
+        int64_t step, count;              /* 0: there is no such loop */
+        const char *look[2 * MOST_LOOKS]; /* a declaration, and what is done in each step */
+        int looks;
+        bool used;
+    } ahead;
+    const char *alone;         /* a column that each thread has at most one of: its number, if it is less than */
+    int64_t alone_count;       /* this. What the statement loads then, one by one, can be loaded in front of the body */
+    const char *place;         /* out: of the last element loaded */
     const role_spread *spread; /* level 2: a walk over the elements of a layout; `local`: the name of the local index */
     const char *local;
     const char *group, *half; /* a walk over fragments: names of the group and half that the elements are of */
@@ -134,25 +151,40 @@ typedef struct cuda_rows {
 cuda_rows cuda_rows_of(cuda_emit *e, const role_spread *s);
 /* What the column begins with, where a thread has only one vector of columns; else NULL. */
 const char *cuda_rows_once(cuda_emit *e, const role_spread *s, const cuda_rows *rows);
+/* The same of a walk over rows and columns, before its elements are asked for. */
+void cuda_rows_expect(cuda_nest *x, const role_spread *s, const cuda_rows *rows);
 void cuda_rows_open(cuda_nest *x, const role_spread *s, const cuda_rows *rows, const char *condition);
 void cuda_rows_close(cuda_emit *e, const role_spread *s, const char *condition);
-/* Opens a thread's loop over its places k = begin, begin + step, ... of `length`, where `begin` < step. If they are
- * few, all threads have as many, and vectors are read, it is unrolled, so that the loads are on their way together. */
-void cuda_open_steps(const cuda_nest *x, const char *k, const char *begin, int64_t length, int64_t step);
 /* Indices of a tile's dimensions from the number of its row and its column. */
 void cuda_unravel(cuda_nest *x, const tile_shape *shape, const cuda_index *row, const cuda_index *column,
                   cuda_index *at);
 const char *cuda_extent(cuda_emit *e, int param, int dimension); /* now, in front of the body */
 const char *cuda_tensor_name(cuda_emit *e, int param);
+/* How far along an axis a tile may be other than zero, as a slice in it has a limit there: the name of an int that is
+ * printed here. NULL: all the way. */
+const char *cuda_end_of(cuda_emit *e, const tile_node *n, int axis);
+
+/* emit_cuda_ahead.c */
 /* What is printed between the two goes in front of the body: loads that nothing of the body is needed for, so that all
  * of them are on their way together. cuda_may_be_early: that holds for every load of the tile, here. Nothing is loaded
  * in front of a store: an operand that is read and one that is written can be one tensor. */
 bool cuda_may_be_early(const cuda_emit *e, const tile_node *n);
 void cuda_early_begin(cuda_emit *e);
 void cuda_early_end(cuda_emit *e);
-/* How far along an axis a tile may be other than zero, as a slice in it has a limit there: the name of an int that is
- * printed here. NULL: all the way. */
-const char *cuda_end_of(cuda_emit *e, const tile_node *n, int axis);
+/* Opens a thread's loop over its places k = begin, begin + step, ... of `length`, where `begin` < step. If they are
+ * few, all threads have as many, and vectors are read, it is unrolled, so that the loads are on their way together. */
+void cuda_open_steps(const cuda_nest *x, const char *k, const char *begin, int64_t length, int64_t step);
+/* Before the elements of such a loop are asked for: what it will be. Loads of stamped data are then done in two parts:
+ * in front of the loop each thread looks at all it will need, within it waits for what has not been posted. */
+void cuda_expect_steps(cuda_nest *x, const char *k, const char *begin, int64_t length, int64_t step);
+void cuda_print_looks(const cuda_nest *x); /* of a walk that is no loop */
+/* A vector of stamped data in such a loop: its name; NULL: too many. `vector` is a name for it, `from` where it lies.
+ */
+const char *cuda_look_ahead(cuda_nest *x, const tile_node *n, const cuda_index *at, const char *vector,
+                            const char *from);
+/* An element that each thread has at most one of, at x->place, if that is known without the body: its value. NULL: it
+ * is not. */
+const char *cuda_load_alone(cuda_nest *x, const tile_node *n, const cuda_index *at, const char *type, bool stamped);
 
 /* emit_cuda_dot.c */
 void cuda_dot(cuda_emit *e, const role_statement *s);

@@ -2,7 +2,7 @@
  *
  * What an element's address and its being in range need is split by level: the slice's start once a statement, the row
  * once a row; the vector is read as a whole where its elements are neighbours. Plain loads are enough for what other
- * instructions wrote: the instruction's waits ended with an acquire. */
+ * instructions wrote: the instruction's waits ended with an acquire. Stamped data are waited for as they are read. */
 #include "emit/emit_cuda_internal.h"
 
 #include <inttypes.h>
@@ -239,6 +239,10 @@ static const char *special_element(cuda_nest *x, const tile_node *n, const coord
                         offset, block, bytes, k, block);
 }
 
+static bool is_stamped(const cuda_emit *e, int param) {
+    return e->stamped && e->stamped[e->r->op.params[param].ordinal];
+}
+
 /* A vector whose first column is `along` lies at a multiple of its bytes, or of 16. */
 static bool is_aligned(const cuda_nest *x, const tile_access *access, const cuda_index *along) {
     const role_op *r = x->e->r;
@@ -296,8 +300,10 @@ cuda_value cuda_load(cuda_nest *x, const tile_node *n, const cuda_index *at) {
     }
     const char *pointer = row_pointer(x, access->param, type, true, c, access->rank), *rest = NULL;
     const cuda_index *along = &c[last].at;
-    const bool neighbours = x->vector > 1 && along->lane && along->level <= LEVEL_VECTOR && others <= LEVEL_VECTOR &&
-                            !x->guarded && !is_e8m0(t) && access->item[last].kind == TILE_ITEM_RANGE;
+    const bool stamped = is_stamped(e, access->param), aligned = is_aligned(x, access, along);
+    const bool neighbours = x->vector > 1 && (!stamped || (aligned && !valid)) && along->lane &&
+                            along->level <= LEVEL_VECTOR && others <= LEVEL_VECTOR && !x->guarded && !is_e8m0(t) &&
+                            access->item[last].kind == TILE_ITEM_RANGE;
     if (neighbours) {
         const cuda_index base = {along->text, along->level, false, along->offset};
         const char *first = cuda_index_text(x, &base), *from = arena_printf(m, "%s + %s", pointer, first),
@@ -307,15 +313,23 @@ cuda_value cuda_load(cuda_nest *x, const tile_node *n, const cuda_index *at) {
         const cuda_value *known = cuda_known_value(x, key);
         const char *vector = known ? known->text : cuda_name(e, e->r->op.params[access->param].name);
         if (!known) {
-            const bool aligned = is_aligned(x, access, along);
             if (is_early(x, access, along) && aligned && !valid) {
                 text_printf(e->head, "    %s %s[%d];\n    mt_take(%s, mt_global((const %s *)%s->data) + %s);\n", type,
                             vector, x->vector, vector, type, tensor, x->once_begin);
                 cuda_know(x, key, (cuda_value){vector, LEVEL_LANE, true});
                 return (cuda_value){held(m, t, arena_printf(m, "%s[j]", vector)), LEVEL_LANE, false};
             }
+            const char *looked = stamped && !apart && x->ahead.count && along->text == x->ahead.k
+                                     ? cuda_look_ahead(x, n, at, vector, from)
+                                     : NULL;
+            if (looked) {
+                cuda_know(x, key, (cuda_value){looked, LEVEL_LANE, true});
+                return (cuda_value){held(m, t, arena_printf(m, "%s[j]", looked)), LEVEL_LANE, false};
+            }
             NEST_LINE(x, LEVEL_VECTOR, "%s %s[%d];", type, vector, x->vector);
-            if (!valid)
+            if (stamped)
+                NEST_LINE(x, LEVEL_VECTOR, "mt_take_posted(mt, %s, %s);", vector, from);
+            else if (!valid)
                 NEST_LINE(x, LEVEL_VECTOR, aligned ? "mt_take(%s, %s);" : "mt_load(%s, %s);", vector, from);
             else if (c[last].proven)
                 NEST_LINE(x, LEVEL_VECTOR, "mt_load_if<%s>(%s, %s, %s);", aligned ? "true" : "false", vector, from,
@@ -333,40 +347,13 @@ cuda_value cuda_load(cuda_nest *x, const tile_node *n, const cuda_index *at) {
         return (cuda_value){held(m, t, arena_printf(m, "%s[j]", vector)), LEVEL_LANE, false};
     }
     for (int l = LEVEL_VECTOR; l < LEVELS; l++) rest = plus(m, rest, offset_at(x, tensor, c, access->rank, l));
-    const char *element = arena_printf(m, "%s[%s]", pointer, rest ? emit_bare(m, rest) : "0");
+    x->place = rest ? arena_printf(m, "%s + %s", pointer, rest) : pointer;
+    const char *alone = x->alone && !valid ? cuda_load_alone(x, n, at, type, stamped) : NULL;
+    if (alone) return (cuda_value){held(m, t, alone), level, false};
+    const char *element = stamped ? arena_printf(m, "mt_take_posted(mt, %s)", x->place)
+                                  : arena_printf(m, "%s[%s]", pointer, rest ? emit_bare(m, rest) : "0");
     return (cuda_value){held(m, t, valid ? arena_printf(m, "(%s ? %s : %s)", valid, element, zero) : element), level,
                         false};
-}
-
-/* ---- loads in front of the body ---- */
-
-bool cuda_may_be_early(const cuda_emit *e, const tile_node *n) {
-    if (!n) return true;
-    if (e->depth || e->stored || n->kind == TILE_LOOP || n->kind == TILE_CONCAT) return false;
-    if (n->kind == TILE_VAR) {
-        const role_variable *v = &e->r->variables[n->index];
-        return v->place == ROLE_FUSED && cuda_may_be_early(e, v->value);
-    }
-    for (int d = 0; n->access && d < n->access->rank; d++) {
-        const tile_item *item = &n->access->item[d];
-        if (!cuda_may_be_early(e, item->start) || !cuda_may_be_early(e, item->limit)) return false;
-    }
-    if (n->kind == TILE_LOAD && e->r->op.params[n->access->param].kind != TILE_IN) return false;
-    return cuda_may_be_early(e, n->a) && cuda_may_be_early(e, n->b) && cuda_may_be_early(e, n->c);
-}
-
-static void exchange(cuda_emit *e) {
-    text *const other = e->early;
-    e->early = e->out;
-    e->out = other;
-}
-void cuda_early_begin(cuda_emit *e) {
-    exchange(e);
-    e->indent--;
-}
-void cuda_early_end(cuda_emit *e) {
-    exchange(e);
-    e->indent++;
 }
 
 /* ---- rows ---- */
@@ -398,17 +385,13 @@ const char *cuda_rows_once(cuda_emit *e, const role_spread *s, const cuda_rows *
     return s->columns == step_of(s, rows) ? begin_of(e, s, rows) : NULL;
 }
 
-void cuda_open_steps(const cuda_nest *x, const char *k, const char *begin, int64_t length, int64_t step) {
-    enum { MOST_STEPS = 4 };
-    cuda_emit *e = x->e;
-    if (length % step || length / step > MOST_STEPS || !x->first[LEVEL_VECTOR]) {
-        CUDA_OPEN(e, "for (int %s = %s; %s < %" PRId64 "; %s += %" PRId64 ") {", k, begin, k, length, k, step);
-        return;
-    }
-    const char *i = cuda_name(e, "step");
-    cuda_print(e, "#pragma unroll");
-    CUDA_OPEN(e, "for (int %s = 0; %s < %" PRId64 "; %s++) {", i, i, length / step, i);
-    cuda_print(e, "const int %s = %s + %s * %" PRId64 ";", k, begin, i, step);
+void cuda_rows_expect(cuda_nest *x, const role_spread *s, const cuda_rows *rows) {
+    const char *k = rows->column.text;
+    if (!k || s->fragment || s->registers) return;
+    if (s->columns >= step_of(s, rows)) cuda_expect_steps(x, k, begin_of(x->e, s, rows), s->columns, step_of(s, rows));
+    if (s->columns > step_of(s, rows) || rows->row.text || s->vector > 1) return;
+    x->alone = k;
+    x->alone_count = s->columns;
 }
 
 void cuda_rows_open(cuda_nest *x, const role_spread *s, const cuda_rows *rows, const char *condition) {
@@ -444,6 +427,7 @@ void cuda_rows_open(cuda_nest *x, const role_spread *s, const cuda_rows *rows, c
     }
     if (k) {
         const char *begin = begin_of(e, s, rows);
+        if (s->columns == step) cuda_print_looks(x);
         if (s->columns == step)
             cuda_print(e, "{ const int %s = %s;", k, begin);
         else if (s->columns < step)
@@ -521,6 +505,7 @@ void cuda_store(cuda_emit *e, const role_statement *s) {
         else if (d < last)
             valid = and(m, valid, check_of(&x, &c[d]));
     }
+    if (!single) cuda_rows_expect(&x, &s->spread, &rows);
     const tile_node *n = s->value;
     for (int d = 0; d < n->shape.rank; d++)
         below[d] = n->shape.extent[d] == 1 ? cuda_index_constant(0) : at[d + s->shape.rank - n->shape.rank];
@@ -529,7 +514,9 @@ void cuda_store(cuda_emit *e, const role_statement *s) {
                *rest = NULL;
     const cuda_value v = cuda_element(&x, n, below);
     const char *value = is_e8m0(t) ? arena_printf(m, "(uint8_t)%s", v.text) : emit_bare(m, v.text);
-    const bool whole = s->spread.vector > 1 && !s->adds && !single; /* a vector is stored at once */
+    const bool stamped = is_stamped(e, access->param);
+    /* a vector is stored at once */
+    const bool whole = s->spread.vector > 1 && !s->adds && !single && (!stamped || c[last].proven);
     emit_line *const lines = x.first[LEVEL_VECTOR];
     x.first[LEVEL_VECTOR] = NULL;
     cuda_rows_open(&x, &s->spread, &rows, rows_valid);
@@ -556,7 +543,9 @@ void cuda_store(cuda_emit *e, const role_statement *s) {
         e->indent--;
         cuda_print(e, "}");
         if (valid) cuda_print(e, "if (%s)", valid);
-        if (c[last].proven && is_aligned(&x, access, &at[shape.rank - 1]))
+        if (stamped)
+            cuda_print(e, "mt_post(%s + %s, %s);", pointer, start, out);
+        else if (c[last].proven && is_aligned(&x, access, &at[shape.rank - 1]))
             cuda_print(e, "mt_put(%s + %s, %s);", pointer, start, out);
         else if (c[last].proven)
             cuda_print(e, "mt_store(%s + %s, %s, 0, %d);", pointer, start, out, s->spread.vector);
@@ -577,6 +566,8 @@ void cuda_store(cuda_emit *e, const role_statement *s) {
         if (valid) cuda_print(e, "if (%s)", valid);
         if (is_packed(t))
             cuda_print(e, "mt_put_bits(%s->data, %s, %d, (uint32_t)%s);", tensor, rest ? rest : "0", t->bits, v.text);
+        else if (stamped)
+            cuda_print(e, "mt_post(%s%s%s, %s);", pointer, rest ? " + " : "", rest ? rest : "", value);
         else if (single)
             cuda_level2_shared_element(e, s, arena_printf(m, "%s + %s", pointer, rest ? rest : "0"), value);
         else

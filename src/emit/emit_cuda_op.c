@@ -208,6 +208,7 @@ static void print_each(cuda_emit *e, const role_statement *s) {
     if (rows.column.text && !padded) {
         x.once_begin = cuda_rows_once(e, &s->spread, &rows);
         x.once = x.once_begin ? rows.column.text : NULL;
+        cuda_rows_expect(&x, &s->spread, &rows);
     }
     cuda_unravel(&x, &t->shape, &rows.row, &rows.column, at);
     stretched(s->value, &t->shape, at, below);
@@ -370,9 +371,11 @@ static void print_reduce(cuda_emit *e, const role_statement *s) {
         }
         each *= extent;
     }
-    const cuda_value v = cuda_element(&x, s->value, at);
     const char *first[] = {"mt->thread", "mt->warp", "0"}, *begin[] = {"0", "mt->lane", "mt->thread"};
     const int step[] = {ROLE_THREADS, ROLE_WARPS, 1}, threads[] = {1, 32, ROLE_THREADS};
+    const char *start = vector > 1 ? arena_printf(m, "%s * %d", begin[s->reduce], vector) : begin[s->reduce];
+    cuda_expect_steps(&x, k, start, length, threads[s->reduce] * vector);
+    const cuda_value v = cuda_element(&x, s->value, at);
     if (i && results <= step[s->reduce])
         cuda_print(e, "if (const int %s = %s; %s < %" PRId64 ") {", i, first[s->reduce], i, results);
     else if (i)
@@ -388,7 +391,6 @@ static void print_reduce(cuda_emit *e, const role_statement *s) {
         cuda_print(e, "mt_best<%s> %s = {0, -1};", type, sum);
     else
         cuda_print(e, "%s %s = %s;", type, sum, cuda_neutral(s->value->type, s->op));
-    const char *start = vector > 1 ? arena_printf(m, "%s * %d", begin[s->reduce], vector) : begin[s->reduce];
     cuda_open_steps(&x, k, start, length, threads[s->reduce] * vector);
     cuda_nest_lines(&x, LEVEL_VECTOR);
     if (vector > 1) {
@@ -468,7 +470,7 @@ static void print_if(cuda_emit *e, const role_statement *s) {
 
 static void print_statement(cuda_emit *e, const role_statement *s) {
     if (e->unit->marks && s->line > 0) cuda_print(e, "MT_AT_LINE(%d);", s->line);
-    e->stored |= s->kind == ROLE_STORE || s->kind == ROLE_ACTION;
+    e->stored |= s->kind == ROLE_ACTION;
     if (s->kind == ROLE_FOR || s->kind == ROLE_IF) {
         s->kind == ROLE_FOR ? print_for(e, s) : print_if(e, s);
         return;
@@ -527,6 +529,7 @@ static void print_statement(cuda_emit *e, const role_statement *s) {
         break;
     case ROLE_STORE:
         cuda_store(e, s);
+        e->stored = true;
         break;
     case ROLE_REDUCE:
         place == ROLE_FRAGMENT ? cuda_fragment_reduce(e, s) : print_reduce(e, s);
@@ -594,6 +597,7 @@ static void print_function(void *context) {
                    .r = f->r,
                    .aligned = f->op->aligned,
                    .cold = f->op->cold,
+                   .stamped = f->op->stamped,
                    .out = f->body,
                    .head = f->head,
                    .early = f->early,
@@ -614,6 +618,9 @@ static void print_function(void *context) {
     if (loader && f->r->wide) cuda_wide_ready(&e);
     print_block(&e, body[f->role]);
     if (op->level2) cuda_level2_end(&e, f->role);
+    bool takes = false;
+    for (int t = 0; t < op->tensor_count; t++) takes |= f->op->stamped[t];
+    if (takes && f->role == LEVEL2_CONSUMER) cuda_print(&e, "mt_taken(mt);");
     text_printf(f->out, "static __device__ __forceinline__ void %s(mt_context *mt) {\n", f->name);
     if (f->head->length) text_append(f->out, f->head->data, f->head->length);
     if (f->early->length) text_append(f->out, f->early->data, f->early->length);

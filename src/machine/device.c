@@ -3,7 +3,7 @@
 #include "machine/device.h"
 
 /* One of a node's instructions that is no join: the checker has seen one. */
-static const program_instruction *first_of(const mt_program *p, size_t node) {
+const program_instruction *device_first_of(const mt_program *p, size_t node) {
     const program_instruction *i = &p->instructions[p->nodes[node].first];
     while (i->opcode == PROGRAM_JOIN) i++;
     return i;
@@ -22,7 +22,7 @@ mt_status device_layouts(const mt_program *p, const program_binding *b, arena *m
                            o->extent[1] == t->extent[1] && o->stride[0] == t->extent[1];
     }
     for (size_t n = 0; n < p->nodes_count; n++) {
-        const program_instruction *i = first_of(p, n);
+        const program_instruction *i = device_first_of(p, n);
         const tile_op *op = b->ops[i->opcode];
         for (int t = 0; t < op->tensor_count; t++) {
             const uint32_t tensor = p->operands[i->tensor[t]].tensor;
@@ -57,7 +57,7 @@ mt_status device_ops(const mt_program *p, const program_binding *b, const role_l
                              ops[i].op->tensor_count, CUDA_TENSORS);
     }
     for (size_t n = 0; n < p->nodes_count; n++) {
-        const program_instruction *i = first_of(p, n);
+        const program_instruction *i = device_first_of(p, n);
         emit_cuda_op *o = &ops[i->opcode];
         for (int t = 0; t < o->op->tensor_count; t++) {
             const role_layout layout = layouts[p->operands[i->tensor[t]].tensor];
@@ -90,14 +90,15 @@ mt_status device_pages(const mt_program *p, const program_binding *b, int64_t pa
     return MT_OK;
 }
 
-mt_status device_operands(const mt_program *p, const program_binding *b, const uintptr_t *addresses, cuda_tensor *table,
-                          mt_error *error) {
+mt_status device_operands(const mt_program *p, const program_binding *b, const uintptr_t *addresses,
+                          const device_handoff *handoff, cuda_tensor *table, mt_error *error) {
     for (size_t i = 0; i < p->operands_count; i++) {
         const program_operand *o = &p->operands[i];
         const program_view *v = &b->views[i];
         cuda_tensor *t = &table[i];
         t->data = (void *)(addresses[o->tensor] + (uintptr_t)(o->offset / v->block * v->bits / 8));
         t->rank = o->rank;
+        t->stamped = handoff->stamped[o->tensor];
         for (int d = 0; d < o->rank; d++) {
             if (o->extent[d] > INT32_MAX)
                 return error_set(error, MT_E_LIMIT, program_string(p, p->tensors[o->tensor].name), "an extent of %lld",
@@ -164,28 +165,6 @@ device_map device_map_of(const mt_program *p, const program_binding *b, const ro
 
 size_t device_bytes(const program_tensor *t, const tile_format *f, role_layout layout) {
     return (size_t)(layout == ROLE_ROWS ? t->bytes : role_layout_bytes(layout, f, t->extent[0], t->extent[1]));
-}
-
-/* ---- instructions that arrive together ---- */
-
-static bool same_words(const uint32_t *a, const uint32_t *b, int count) {
-    return !memcmp(a, b, (size_t)count * sizeof *a);
-}
-
-uint8_t *device_goes_on(const mt_program *p, arena *memory) {
-    uint8_t *goes_on = ARENA_ARRAY(memory, p->instructions_count + 1, uint8_t);
-    if (!goes_on || p->header->placement != MT_PLACE_STATIC) return goes_on;
-    for (size_t q = 0; q < p->processors_count; q++)
-        for (uint32_t k = 0; k + 1 < p->processors[q].count; k++) {
-            const uint32_t *order = p->order + p->processors[q].first + k;
-            const program_instruction *i = &p->instructions[order[0]], *next = &p->instructions[order[1]];
-            goes_on[order[0]] = i->node == next->node && i->arrive_count && i->wait_count == next->wait_count &&
-                                i->arrive_count == next->arrive_count &&
-                                same_words(i->wait, next->wait, i->wait_count) &&
-                                same_words(i->target, next->target, i->wait_count) &&
-                                same_words(i->arrive, next->arrive, i->arrive_count);
-        }
-    return goes_on;
 }
 
 /* ---- weights ---- */

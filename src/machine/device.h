@@ -16,13 +16,26 @@ mt_status device_layouts(const mt_program *p, const program_binding *b, arena *m
  * compiled once. */
 mt_status device_ops(const mt_program *p, const program_binding *b, const role_layout *layouts, arena *memory,
                      emit_cuda_op **out, mt_error *error);
-/* The table cuda_run.goes_on; no instruction does where it is open which the next one is. NULL: no memory. */
-uint8_t *device_goes_on(const mt_program *p, arena *memory);
+/* One of a node's instructions that is no join: the checker has seen one. */
+const program_instruction *device_first_of(const mt_program *p, size_t node);
+/* device_stamp.c: hand-offs between nodes. */
+typedef struct device_handoff {
+    const program_instruction *instructions; /* the program's, some with one more wait */
+    uint8_t *ends;                           /* by instruction: cuda_run's */
+    bool *stamped;                           /* by tensor: it is stamped data */
+    int64_t *offset;                         /* by tensor: where a temporary lies in the session's memory */
+    size_t bytes;                            /* of that memory */
+    size_t stamps_at, stamp_bytes;           /* in it: the stamped data, two times so many bytes */
+} device_handoff;
+/* Chooses, and sets `stamped` of the ops. */
+mt_status device_handoff_choose(const mt_program *p, const program_binding *b, emit_cuda_op *ops, arena *memory,
+                                device_handoff *out, mt_error *error);
+
 /* MT_OK if the ring of pages is long enough for ops of level 2, which borrow pages from it. */
 mt_status device_pages(const mt_program *p, const program_binding *b, int64_t pages, mt_error *error);
 /* Fills the table of operands from the tensors' addresses on the device, by tensor. */
-mt_status device_operands(const mt_program *p, const program_binding *b, const uintptr_t *addresses, cuda_tensor *table,
-                          mt_error *error);
+mt_status device_operands(const mt_program *p, const program_binding *b, const uintptr_t *addresses,
+                          const device_handoff *handoff, cuda_tensor *table, mt_error *error);
 
 /* Bytes of a tensor in a layout. */
 size_t device_bytes(const program_tensor *t, const tile_format *f, role_layout layout);

@@ -77,6 +77,7 @@ void role_reductions(role_lowering *l, role_statement *s) {
         s->spread.vector = coalesced && length % 4 == 0 && length >= 128 ? 4 : 1;
         if (last && results < ROLE_WARPS && length >= LONG_AXIS && s->op != TILE_ARGMAX) {
             s->reduce = ROLE_ALL;
+            if (s->spread.vector == 4 && length % (8 * ROLE_THREADS) == 0) s->spread.vector = 8; /* as a panel's */
             const int parts = role_new_variable(l, "parts", s->value->type, &(tile_shape){2, {ROLE_WARPS, results}});
             role_variable *v = &l->r->variables[s->to];
             v->place = ROLE_PARTS;

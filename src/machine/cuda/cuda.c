@@ -217,7 +217,7 @@ static mt_status refresh(cuda_session *s, mt_error *error) {
     const mt_program *p = s->program;
     for (size_t i = 0; i < p->tensors_count; i++) {
         const program_tensor *t = &p->tensors[i];
-        if (t->role == MT_TEMP) s->tensors[i].device = s->slots + (cuda_address)t->offset;
+        if (t->role == MT_TEMP) s->tensors[i].device = s->slots + (cuda_address)s->handoff.offset[i];
         if (s->tensors[i].device) continue;
         mt_status status = machine_names_unbound(p, i, error);
         if (status == MT_OK) status = own_memory(s, i, error);
@@ -230,7 +230,7 @@ static mt_status refresh(cuda_session *s, mt_error *error) {
     mt_status status =
         table && addresses && maps ? MT_OK : error_set(error, MT_E_MEMORY, NULL, "no memory for operands");
     for (size_t i = 0; i < p->tensors_count && status == MT_OK; i++) addresses[i] = (uintptr_t)s->tensors[i].device;
-    if (status == MT_OK) status = device_operands(p, &s->binding, addresses, table, error);
+    if (status == MT_OK) status = device_operands(p, &s->binding, addresses, &s->handoff, table, error);
     if (status == MT_OK && p->operands_count)
         status = cuda_check(cuda_api.cuMemcpyHtoDAsync_v2(s->tables + s->operands_at, table,
                                                           p->operands_count * sizeof *table, s->stream),
@@ -304,6 +304,10 @@ static mt_status prepare(cuda_session *s, mt_error *error) {
     if (status == MT_OK && s->broken) {
         status = cuda_check(cuda_api.cuMemsetD8Async(s->tables + s->counters_at, 0, s->counters_bytes, s->stream),
                             where, error, "cannot clear counters");
+        if (status == MT_OK && s->handoff.stamp_bytes)
+            status = cuda_check(
+                cuda_api.cuMemsetD8Async(s->slots + s->handoff.stamps_at, 0xff, 2 * s->handoff.stamp_bytes, s->stream),
+                where, error, "cannot stamp temporaries");
         memset(s->failure, 0, sizeof *s->failure);
         s->epoch = 0;
         s->broken = status != MT_OK;

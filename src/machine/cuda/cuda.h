@@ -67,6 +67,7 @@ typedef struct cuda_session {
     arena *memory;
     program_binding binding;
     role_layout *layouts; /* by tensor: of weights */
+    device_handoff handoff;
     machine_names names;
     cuda_memory *tensors; /* by tensor */
     bool stale;           /* the operand table does not show what was bound last */

@@ -14,6 +14,7 @@ static mt_status compile(cuda_session *s, emit_cuda_info *info, mt_error *error)
     emit_cuda_op *ops = NULL;
     text source = {0}, cubin = {0};
     mt_status status = device_ops(p, &s->binding, s->layouts, s->memory, &ops, error);
+    if (status == MT_OK) status = device_handoff_choose(p, &s->binding, ops, s->memory, &s->handoff, error);
     if (status == MT_OK) status = emit_cuda(&source, ops, p->ops_count, info, error);
     if (status == MT_OK && getenv("MONOTILE_DUMP_CUDA"))
         file_write_atomic(getenv("MONOTILE_DUMP_CUDA"), source.data, source.length, NULL);
@@ -88,7 +89,7 @@ static mt_status make_tables(cuda_session *s, mt_error *error) {
     const size_t instructions = place(&at, p->instructions_count * sizeof *p->instructions),
                  order = place(&at, p->order_count * sizeof *p->order),
                  processors = place(&at, p->processors_count * sizeof *p->processors),
-                 goes_on_at = place(&at, p->instructions_count);
+                 ends = place(&at, p->instructions_count);
     s->operands_at = place(&at, p->operands_count * sizeof(cuda_tensor));
     s->maps_at = place(&at, CUDA_MAPS * p->operands_count * sizeof(cuda_map));
     s->lives_at = place(&at, 2 * p->lives_count * sizeof(int32_t));          /* values, steps */
@@ -96,19 +97,17 @@ static mt_status make_tables(cuda_session *s, mt_error *error) {
     const size_t go = place(&at, sizeof(uint32_t)),                          /* which many poll */
         next = place(&at, p->header->placement == MT_PLACE_QUEUE ? CUDA_LOOP_RUNS * sizeof(uint32_t) : 0);
     s->counters_bytes = at - s->counters_at;
-    const uint8_t *const goes_on = device_goes_on(p, s->memory);
-    mt_status status = goes_on ? cuda_memory_new(&s->tables, at, "a program's tables", where, error)
-                               : error_set(error, MT_E_MEMORY, where, "no memory for a program's tables");
-    if (status == MT_OK && p->header->slot_bytes)
-        status = cuda_memory_new(&s->slots, p->header->slot_bytes, "a program's slots", where, error);
+    mt_status status = cuda_memory_new(&s->tables, at, "a program's tables", where, error);
+    if (status == MT_OK && s->handoff.bytes)
+        status = cuda_memory_new(&s->slots, s->handoff.bytes, "a program's temporaries", where, error);
     const struct {
         size_t at;
         const void *data;
         size_t bytes;
-    } parts[] = {{instructions, p->instructions, p->instructions_count * sizeof *p->instructions},
+    } parts[] = {{instructions, s->handoff.instructions, p->instructions_count * sizeof *p->instructions},
                  {order, p->order, p->order_count * sizeof *p->order},
                  {processors, p->processors, p->processors_count * sizeof *p->processors},
-                 {goes_on_at, goes_on, p->instructions_count}};
+                 {ends, s->handoff.ends, p->instructions_count}};
     for (size_t i = 0; i < COUNT_OF(parts) && status == MT_OK; i++)
         if (parts[i].bytes)
             status = cuda_check(
@@ -129,7 +128,7 @@ static mt_status make_tables(cuda_session *s, mt_error *error) {
     s->launch.instructions = DEVICE(const program_instruction *, instructions);
     s->launch.order = DEVICE(const uint32_t *, order);
     s->launch.processors = DEVICE(const cuda_range *, processors);
-    s->launch.goes_on = DEVICE(const uint8_t *, goes_on_at);
+    s->launch.ends = DEVICE(const uint8_t *, ends);
     s->launch.operands = DEVICE(const cuda_tensor *, s->operands_at);
     s->launch.maps = DEVICE(const cuda_map *, s->maps_at);
     s->launch.lives = DEVICE(const int32_t *, s->lives_at);
@@ -143,6 +142,8 @@ static mt_status make_tables(cuda_session *s, mt_error *error) {
     s->launch.failure = (cuda_failure *)(uintptr_t)mapped;
     s->launch.done = (cuda_done *)(s->launch.failure + 1);
     s->done = status == MT_OK ? (cuda_done *)(s->failure + 1) : NULL;
+    s->launch.stamps = (char *)(uintptr_t)(s->slots + s->handoff.stamps_at);
+    s->launch.stamp_bytes = (uint32_t)s->handoff.stamp_bytes;
     s->launch.instruction_count = (uint32_t)p->instructions_count;
     s->launch.live_count = (uint32_t)p->lives_count;
     return status;

@@ -240,7 +240,7 @@ enum {
     TABLE_INSTRUCTIONS,
     TABLE_ORDER,
     TABLE_PROCESSORS,
-    TABLE_GOES_ON,
+    TABLE_ENDS,
     TABLE_OPERANDS,
     TABLE_MAPS,
     TABLE_LIVES,
@@ -251,16 +251,14 @@ enum {
 
 mt_status sim_session_tables(sim_session *s, mt_error *error) {
     const mt_program *p = s->program;
-    s->goes_on = device_goes_on(p, s->memory);
-    if (!s->goes_on) return error_set(error, MT_E_MEMORY, NULL, "no memory for a session");
     const struct {
         const char *name;
         const void *data;
         size_t bytes;
-    } given[] = {{"the instructions", p->instructions, p->instructions_count * sizeof *p->instructions},
+    } given[] = {{"the instructions", s->handoff.instructions, p->instructions_count * sizeof *p->instructions},
                  {"the order of instructions", p->order, p->order_count * sizeof *p->order},
                  {"the table of processors", p->processors, p->processors_count * sizeof *p->processors},
-                 {"who goes on", s->goes_on, p->instructions_count}};
+                 {"how instructions end", s->handoff.ends, p->instructions_count}};
     for (size_t i = 0; i < COUNT_OF(given); i++)
         s->tables[i] = (sim_memory){.name = given[i].name, .data = (char *)given[i].data, .bytes = given[i].bytes};
     s->operands = ARENA_ARRAY(s->memory, p->operands_count, cuda_tensor);
@@ -278,9 +276,9 @@ mt_status sim_session_tables(sim_session *s, mt_error *error) {
     if (status == MT_OK)
         status = sim_memory_new(&s->tables[TABLE_COUNTERS], (p->barriers_count + MOST_RUNS) * sizeof(uint32_t),
                                 "the counters of barriers", error);
-    if (status == MT_OK && p->header->slot_bytes)
-        status = sim_memory_new(&s->slots, p->header->slot_bytes, "slots", error);
+    if (status == MT_OK && s->handoff.bytes) status = sim_memory_new(&s->slots, s->handoff.bytes, "temporaries", error);
     if (status != MT_OK) return status;
+    s->slots.writes = true; /* the interpreter stamps; an instruction has its operands alone */
     s->shared = (struct sim_words_of_run *)s->tables[TABLE_SHARED].data;
     s->counters = (uint32_t *)s->tables[TABLE_COUNTERS].data;
     s->next = s->counters + p->barriers_count;
@@ -289,10 +287,14 @@ mt_status sim_session_tables(sim_session *s, mt_error *error) {
         s->tensors[i].name = program_string(p, t->name);
         if (t->role != MT_TEMP) continue;
         if (!*s->tensors[i].name) s->tensors[i].name = "a temporary";
-        s->tensors[i].data = s->slots.data + t->offset;
+        s->tensors[i].data = s->slots.data + s->handoff.offset[i];
         s->tensors[i].bytes = (size_t)t->bytes;
-        s->tensors[i].cells = s->slots.cells + t->offset / SIM_GRAIN;
+        s->tensors[i].cells = s->slots.cells + s->handoff.offset[i] / SIM_GRAIN;
         s->tensors[i].writes = true;
+        if (!s->handoff.stamped[i]) continue;
+        s->turns[i] = s->tensors[i];
+        s->turns[i].data += s->handoff.stamp_bytes;
+        s->turns[i].cells += s->handoff.stamp_bytes / SIM_GRAIN;
     }
     return MT_OK;
 }
@@ -331,10 +333,12 @@ static mt_status session_create(mt_session **out, mt_machine *base, const mt_pro
     s->memory = arena_new();
     if (s->memory) {
         s->tensors = ARENA_ARRAY(s->memory, p->tensors_count, sim_memory);
+        s->turns = ARENA_ARRAY(s->memory, p->tensors_count, sim_memory);
         s->weights = ARENA_ARRAY(s->memory, p->tensors_count, sim_weight *);
     }
-    mt_status status = s->tensors && s->weights ? machine_names_make(&s->names, s->memory, p, error)
-                                                : error_set(error, MT_E_MEMORY, NULL, "no memory for a session");
+    mt_status status = s->tensors && s->turns && s->weights
+                           ? machine_names_make(&s->names, s->memory, p, error)
+                           : error_set(error, MT_E_MEMORY, NULL, "no memory for a session");
     if (status == MT_OK) status = program_bind(p, s->memory, &s->binding, error);
     if (status == MT_OK) status = sim_session_load(s, error);
     if (status == MT_OK) status = sim_session_tables(s, error);
@@ -359,7 +363,7 @@ static mt_status refresh(sim_session *s, mt_error *error) {
     uintptr_t *addresses = calloc(p->tensors_count + 1, sizeof *addresses);
     if (!addresses) return error_set(error, MT_E_MEMORY, NULL, "no memory for operands");
     for (size_t i = 0; i < p->tensors_count; i++) addresses[i] = (uintptr_t)s->tensors[i].data;
-    const mt_status status = device_operands(p, &s->binding, addresses, s->operands, error);
+    const mt_status status = device_operands(p, &s->binding, addresses, &s->handoff, s->operands, error);
     for (size_t i = 0; i < CUDA_MAPS * p->operands_count && status == MT_OK; i++) {
         const device_map m = device_map_of(p, &s->binding, s->layouts, i / CUDA_MAPS, (int)(i % CUDA_MAPS));
         sim_map out = {.data = (char *)s->operands[i / CUDA_MAPS].data + m.offset,
@@ -395,10 +399,12 @@ static mt_status plan(sim_session *s, cuda_run *launch, int *ctas, mt_error *err
             "the program is laid out for %d processors; this machine has %d: compile it for at most as many", wanted,
             most);
     *ctas = wanted < most ? wanted : most;
-    *launch = (cuda_run){.instructions = p->instructions,
+    *launch = (cuda_run){.instructions = s->handoff.instructions,
                          .order = p->order,
                          .processors = (const cuda_range *)p->processors,
-                         .goes_on = s->goes_on,
+                         .ends = s->handoff.ends,
+                         .stamps = s->slots.data + s->handoff.stamps_at,
+                         .stamp_bytes = (uint32_t)s->handoff.stamp_bytes,
                          .operands = s->operands,
                          .maps = s->maps,
                          .lives = s->lives,
@@ -448,6 +454,7 @@ mt_status sim_session_launch(sim_session *s, uint32_t runs, const int32_t *steps
     if (s->broken) {
         memset(s->counters, 0, p->barriers_count * sizeof *s->counters);
         memset(s->shared, 0, sizeof *s->shared);
+        memset(s->slots.data + s->handoff.stamps_at, 0xff, 2 * s->handoff.stamp_bytes);
         s->epoch = 0;
     }
     memset(s->next, 0, runs * sizeof *s->next);

@@ -128,7 +128,7 @@ typedef struct sim_warp {
     int wgmma_count;
     uint32_t wgmma_group; /* that is open */
     uint32_t instruction; /* that the ranges are of */
-    sim_range range[CUDA_TENSORS];
+    sim_range range[2 * CUDA_TENSORS];
     int range_count, range_last;
 } sim_warp;
 
@@ -357,9 +357,10 @@ typedef struct sim_session {
     machine_names names;
     role_layout *layouts;
     sim_memory *tensors;         /* by tensor; MT_TEMP: inside the slots */
+    sim_memory *turns;           /* by tensor: of stamped data in runs of odd epochs */
     sim_weight **weights;        /* by tensor */
     sim_memory slots, tables[9]; /* sim.c names them */
-    uint8_t *goes_on;
+    device_handoff handoff;
     cuda_tensor *operands;
     cuda_map *maps;
     int32_t *lives; /* values, steps */
@@ -471,6 +472,7 @@ void sim_meet_end(void);
 uint32_t sim_call_load(const uint32_t *p, uint32_t acquire);
 uint32_t sim_call_atomic(uint32_t *p, uint32_t what, uint32_t value, uint32_t compare, uint32_t cta);
 void sim_call_stamped(const uint32_t *p, uint32_t how);
+void sim_call_look(uint32_t *to, const uint32_t *p, uint32_t count);
 /* The lane is about to write a word of device memory, atomically or by a volatile store. */
 void sim_word_written(const void *p);
 void sim_words_free(sim_run *r);

@@ -8,7 +8,7 @@ enum { SIM_READ, SIM_WRITE = 1, SIM_RELAXED = 2, SIM_CTA = 8 };
 enum { SIM_SPACE_SHARED, SIM_SPACE_GLOBAL, SIM_SPACES };
 enum { SIM_ADD, SIM_AND, SIM_OR, SIM_EXCHANGE, SIM_MAX, SIM_MIN, SIM_COMPARE_EXCHANGE, SIM_MAX_SIGNED, SIM_MIN_SIGNED };
 enum { SIM_SHUFFLE_XOR, SIM_SHUFFLE_INDEX, SIM_SHUFFLE_UP, SIM_SHUFFLE_DOWN, SIM_VOTE }; /* of a warp's lanes */
-enum { SIM_STAMPED, SIM_POSTED, SIM_TAKEN };                                             /* cuda_explicit.h's */
+enum { SIM_STAMPED, SIM_POSTED, SIM_TAKEN };                                             /* cuda_stamp.h's */
 
 /* The chip: what device code asks of it, on behalf of the thread that runs. */
 typedef struct sim_calls {
@@ -33,6 +33,8 @@ typedef struct sim_calls {
     void (*bulk_commit)(void);
     void (*bulk_wait)(uint32_t groups, uint32_t reads); /* reads: until they no longer read shared memory */
     uint32_t (*load)(const uint32_t *p, uint32_t acquire);
+    /* As many neighbouring words, relaxed, which are stamped data. */
+    void (*look)(uint32_t *to, const uint32_t *p, uint32_t count);
     uint32_t (*atomic)(uint32_t *p, uint32_t what, uint32_t value, uint32_t compare, uint32_t cta);
     void (*fence)(void);
     void (*fence_proxy)(uint32_t space); /* between the generic proxy and the async one */

@@ -178,6 +178,7 @@ MT_CHIP void mt_fence_shared(void) { mt_calls->fence_proxy(SIM_SPACE_SHARED); }
 MT_CHIP void mt_prefetch(const void *p) { (void)p; }
 MT_CHIP uint32_t mt_load_acquire(const uint32_t *p) { return mt_calls->load(p, 1); }
 MT_CHIP uint32_t mt_load_relaxed(const uint32_t *p) { return mt_calls->load(p, 0); }
+template <int N> MT_CHIP void mt_words_relaxed(uint32_t (&to)[N], const uint32_t *p) { mt_calls->look(to, p, N); }
 MT_CHIP uint32_t mt_load_word(const uint32_t *p) { return mt_calls->load(p, 0); }
 MT_CHIP void mt_fence(void) { mt_calls->fence(); }
 MT_CHIP void mt_add_relaxed(uint32_t *p, uint32_t v) { mt_calls->atomic(p, SIM_ADD, v, 0, 0); }

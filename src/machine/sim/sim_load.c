@@ -130,6 +130,7 @@ mt_status sim_session_load(sim_session *s, mt_error *error) {
     emit_cuda_op *ops = NULL;
     mt_status status = device_layouts(p, &s->binding, s->memory, &s->layouts, error);
     if (status == MT_OK) status = device_ops(p, &s->binding, s->layouts, s->memory, &ops, error);
+    if (status == MT_OK) status = device_handoff_choose(p, &s->binding, ops, s->memory, &s->handoff, error);
     emit_cuda_info info;
     if (status == MT_OK) status = sim_compile(s->machine, ops, p->ops_count, &info, &s->code, error);
     if (status != MT_OK) return status;

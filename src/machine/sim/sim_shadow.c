@@ -346,6 +346,12 @@ static void find_ranges(sim_run *r, sim_warp *w, uint32_t number) {
             range->end = range->begin + (uintptr_t)(((last / v->block + 1) * v->bits + 7) / 8);
             range->begin += (uintptr_t)(o->offset / v->block * v->bits / 8);
         }
+        if (!s->handoff.stamped[o->tensor]) continue;
+        sim_range *const other = &w->range[w->range_count++]; /* where it lies in the other runs */
+        *other = *range;
+        other->memory = &s->turns[o->tensor];
+        other->begin += s->handoff.stamp_bytes;
+        other->end += s->handoff.stamp_bytes;
     }
 }
 

@@ -618,6 +618,7 @@ sim_calls sim_chip_calls = {
     .bulk_commit = call_bulk_commit,
     .bulk_wait = call_bulk_wait,
     .load = sim_call_load,
+    .look = sim_call_look,
     .atomic = sim_call_atomic,
     .stamped = sim_call_stamped,
     .fence = call_fence,

@@ -14,7 +14,7 @@
 #include <stdlib.h>
 
 enum { LOOKS = 32 };
-static const uint32_t stamp = 0xffffffffu; /* cuda_explicit.h's */
+static const uint32_t stamp = 0xffffffffu; /* cuda_stamp.h's */
 
 static struct sim_word *find_word(sim_run *r, const uint32_t *p) {
     if (2 * (r->word_count + 1) > r->word_capacity) {
@@ -140,6 +140,24 @@ void sim_call_stamped(const uint32_t *p, uint32_t how) {
         "first, and whoever stamps it to be waited for (%s)",
         sim_who(r, UINT32_MAX, 0).text, sim_address(r, r->warp->cta, p).text,
         sim_place(r, l->instruction, l->line).text);
+}
+
+static uint32_t take(const uint32_t *p) {
+    const uint32_t value = sim_call_load(p, 0);
+    sim_call_stamped(p, SIM_TAKEN);
+    return value;
+}
+
+/* Whoever looks again waits for the first word that he has missed. */
+void sim_call_look(uint32_t *to, const uint32_t *p, uint32_t count) {
+    sim_lane *l = sim_now->lane;
+    const uint32_t *missed = l->value == stamp && l->polled >= p && l->polled < p + count ? l->polled : NULL;
+    if (missed) to[missed - p] = take(missed);
+    for (uint32_t i = 0; i < count; i++)
+        if (p + i != missed) to[i] = take(p + i);
+    l->polled = NULL;
+    for (uint32_t i = count; i-- > 0;)
+        if (to[i] == stamp) l->polled = p + i, l->value = stamp;
 }
 
 void sim_words_free(sim_run *r) {
