@@ -268,6 +268,9 @@ static inline bool run_cuda(const cuda_case *k, const test_tensor *tensors, int 
     s->binding = (program_binding){.ops = k->chunk->ops, .views = seen, .formats = formats};
     s->names.values = lives;
     s->layouts = layouts;
+    s->handoff = (device_handoff){.instructions = instructions, /* nothing is stamped */
+                                  .ends = ARENA_ARRAY(memory, total + 1, uint8_t),
+                                  .stamped = ARENA_ARRAY(memory, (size_t)count + 1, bool)};
     s->unit = dlsym(k->chunk->code, "mt_sim_unit");
     s->scratch_bytes = k->chunk->info.scratch_bytes;
     s->page_bytes = k->chunk->info.page_bytes;

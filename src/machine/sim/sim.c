@@ -454,7 +454,7 @@ mt_status sim_session_launch(sim_session *s, uint32_t runs, const int32_t *steps
     if (s->broken) {
         memset(s->counters, 0, p->barriers_count * sizeof *s->counters);
         memset(s->shared, 0, sizeof *s->shared);
-        memset(s->slots.data + s->handoff.stamps_at, 0xff, 2 * s->handoff.stamp_bytes);
+        if (s->handoff.stamp_bytes) memset(s->slots.data + s->handoff.stamps_at, 0xff, 2 * s->handoff.stamp_bytes);
         s->epoch = 0;
     }
     memset(s->next, 0, runs * sizeof *s->next);
