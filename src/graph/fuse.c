@@ -297,14 +297,11 @@ static bool make_fused(const mt_graph *g, const match *m, graph_node *out) {
         out->operand[p] = p < r->param_count ? m->operand[p] : -1;
         if (p < r->param_count) out->arg[p].i = m->arg[p].i;
     }
-    tile_constant known[TILE_CONSTANTS], inferred[TILE_CONSTANTS * 8];
-    const int known_count = tile_constants(r->file, r->program, known);
+    tile_constant inferred[TILE_CONSTANTS * 8];
     for (int s = 0; s < r->step_count; s++) {
         const graph_node *n = &g->nodes[m->node[s]];
         for (int c = 0; c < n->constant_count; c++) {
-            int k = 0;
-            while (k < known_count && strcmp(known[k].name, n->constants[c].name)) k++;
-            if (k >= known_count) return false;
+            if (!tile_has_constant(r->file, r->program, n->constants[c].name)) return false;
             if (!has_constant(out, n->constants[c].name)) out->constants[out->constant_count++] = n->constants[c];
         }
     }

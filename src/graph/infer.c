@@ -8,14 +8,8 @@ static const tile_constant *find_constant(const tile_constant *list, size_t coun
     return NULL;
 }
 
-static bool declared(const tile_constant *list, int count, const char *name) {
-    return find_constant(list, (size_t)count, name) != NULL;
-}
-
 mt_status graph_infer_constants(const mt_graph *g, const graph_node *n, tile_constant *out, size_t *count,
                                 mt_error *error) {
-    tile_constant declarations[TILE_CONSTANTS];
-    const int declaration_count = tile_constants(n->file, n->program, declarations);
     *count = 0;
     for (int i = 0; i < n->constant_count; i++) {
         if (find_constant(out, *count, n->constants[i].name))
@@ -44,7 +38,7 @@ mt_status graph_infer_constants(const mt_graph *g, const graph_node *n, tile_con
         }
         for (int d = 0; d < param->rank; d++) {
             name = param->extent_name[d];
-            if (!name || !declared(declarations, declaration_count, name)) continue;
+            if (!param->extent_is_constant[d]) continue;
             if (v->live[d] >= 0)
                 return error_set(error, MT_E_ARGUMENT, n->name,
                                  "%s is a constant of '%s', but dimension %d of tensor '%s' is live", name, n->program,

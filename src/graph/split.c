@@ -43,14 +43,6 @@ static int find_param(const graph_node *n, const char *name) {
     return -1;
 }
 
-static bool has_constant(const tile_file *f, const char *program, const char *name) {
-    tile_constant known[TILE_CONSTANTS];
-    const int count = tile_constants(f, program, known);
-    for (int i = 0; i < count; i++)
-        if (!strcmp(known[i].name, name)) return true;
-    return false;
-}
-
 /* What a name of a step stands for: an operand of the node, or a tensor that an earlier step made. */
 static bool operand_of(const splitter *s, const char *param, const char *name, const named *made, int made_count,
                        mt_operand *out) {
@@ -102,10 +94,10 @@ static mt_status append_step(splitter *s, const tile_step *step, const tile_cons
                          s->node.program, step->program);
     for (int c = 0; c < s->node.constant_count; c++) {
         const graph_constant *k = &s->node.constants[c];
-        if (!has_constant(file, step->program, k->name)) continue;
+        if (!tile_has_constant(file, step->program, k->name)) continue;
         operands[count++] = k->type ? MT_OPERAND_TYPE(k->name, k->type->name) : MT_OPERAND_INTEGER(k->name, k->value);
     }
-    if (choice && has_constant(file, step->program, choice->name))
+    if (choice && tile_has_constant(file, step->program, choice->name))
         operands[count++] = MT_OPERAND_INTEGER(choice->name, choice->value);
     const mt_status status =
         mt_graph_node(s->g, (const mt_tile *)file, step->program, s->node.name, operands, count, outputs, s->error);

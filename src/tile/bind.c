@@ -40,10 +40,19 @@ static const tile_format *type_default(const check *c, const ast_expr *e) {
                                         : NULL;
 }
 
+static const ast_constant *find_constant(const ast_tile *tile, const char *name) {
+    const ast_constant *k = tile ? tile->constants : NULL;
+    while (k && strcmp(k->name, name)) k = k->next;
+    return k;
+}
+
+bool tile_has_constant(const tile_file *f, const char *program, const char *constant) {
+    return find_constant(find_tile(f, program), constant) != NULL;
+}
+
 const char *tile_constant_follows(const tile_file *f, const char *program, const char *constant) {
     const ast_tile *tile = find_tile(f, program);
-    const ast_constant *k = tile ? tile->constants : NULL;
-    while (k && strcmp(k->name, constant)) k = k->next;
+    const ast_constant *k = find_constant(tile, constant);
     if (!k || !k->value || k->value->kind != AST_NAME) return NULL;
     for (const ast_constant *other = tile->constants; other != k; other = other->next)
         if (!strcmp(other->name, k->value->name)) return other->name;
@@ -123,11 +132,15 @@ int tile_signature(const tile_file *f, const char *name, tile_signature_param *o
     for (const ast_param *p = tile->params; p; p = p->next) {
         tile_signature_param *s = &out[count++];
         *s = (tile_signature_param){.name = p->name, .kind = p->kind};
-        for (const ast_constant *k = tile->constants; k; k = k->next)
-            if (!strcmp(k->name, p->type)) s->type_constant = k->name;
-        if (!s->type_constant) s->type = tile_file_find_format(f, p->type);
-        for (const ast_expr *e = p->extents; e; e = e->next)
-            s->extent_name[s->rank++] = e->kind == AST_NAME ? e->name : NULL;
+        const ast_constant *type = find_constant(tile, p->type);
+        if (type)
+            s->type_constant = type->name;
+        else
+            s->type = tile_file_find_format(f, p->type);
+        for (const ast_expr *e = p->extents; e; e = e->next, s->rank++) {
+            s->extent_name[s->rank] = e->kind == AST_NAME ? e->name : NULL;
+            s->extent_is_constant[s->rank] = e->kind == AST_NAME && find_constant(tile, e->name);
+        }
     }
     return count;
 }
@@ -253,8 +266,7 @@ static const tile_constant *find_given(const binding *b, const char *name) {
 static mt_status check_given(const binding *b) {
     const ast_tile *tile = b->c.tile;
     for (size_t i = 0; i < b->given_count; i++) {
-        const ast_constant *k = tile->constants;
-        while (k && strcmp(k->name, b->given[i].name)) k = k->next;
+        const ast_constant *k = find_constant(tile, b->given[i].name);
         if (!k)
             return error_set(b->error, MT_E_ARGUMENT, tile->name, "there is no constant %s in tile program %s",
                              b->given[i].name, tile->name);

@@ -223,12 +223,14 @@ typedef struct tile_signature_param {
     const tile_format *type;   /* when type_constant is NULL */
     int rank;
     const char *extent_name[TILE_RANK]; /* a bare name (constant or free extent), or NULL for an expression */
+    bool extent_is_constant[TILE_RANK]; /* it is a constant's */
 } tile_signature_param;
 /* Fills up to TILE_PARAMS parameters; returns their number, or -1 when there is no such program. */
 int tile_signature(const tile_file *f, const char *name, tile_signature_param *out);
 /* The constants of the generic program with their defaults in order (type NULL and value INT64_MIN where none);
  * returns their number or -1. */
 int tile_constants(const tile_file *f, const char *name, tile_constant *out);
+bool tile_has_constant(const tile_file *f, const char *program, const char *constant);
 /* The constant in front of it that a constant's default names; NULL: none. The string is the file's. */
 const char *tile_constant_follows(const tile_file *f, const char *program, const char *constant);
 /* A constant's tune choices, the first `room` of them; returns how many were written (0 when it has none), or -1. */
