@@ -1,14 +1,14 @@
 /* Memory that is freed all at once.
  *
- * An arena is a list of chunks, each at least CHUNK bytes, filled from the front. A request that does not fit opens a
- * new chunk. Failure has two faces: inside arena_protect it jumps back there, outside it returns NULL; `trap` tells
- * which. */
+ * An arena is a list of chunks, filled from the front. A request that does not fit opens a new chunk, of twice the size
+ * of the last one up to LARGEST, so that an arena for little costs little. Failure has two faces: inside arena_protect
+ * it jumps back there, outside it returns NULL; `trap` tells which. */
 #include "base/base.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { CHUNK = 64 * 1024, ALIGNMENT = 16 };
+enum { SMALLEST = 4 * 1024, LARGEST = 64 * 1024, ALIGNMENT = 16 };
 
 struct chunk {
     struct chunk *next;
@@ -32,6 +32,18 @@ void arena_free(arena *a) {
     free(a);
 }
 
+void arena_reset(arena *a) {
+    struct chunk *kept = a->chunks;
+    if (!kept) return;
+    for (struct chunk *c = kept->next, *next; c; c = next) {
+        next = c->next;
+        free(c);
+    }
+    memset(kept->memory, 0, kept->used);
+    kept->used = 0;
+    kept->next = NULL;
+}
+
 static void *out_of_memory(arena *a) {
     if (a->trap) longjmp(*a->trap, 1);
     return NULL;
@@ -41,7 +53,8 @@ void *arena_alloc(arena *a, size_t size) {
     if (size > SIZE_MAX / 2) return out_of_memory(a);
     size = align_up(size ? size : 1, ALIGNMENT);
     if (!a->chunks || a->chunks->size - a->chunks->used < size) {
-        const size_t room = size > CHUNK ? size : CHUNK;
+        const size_t last = a->chunks ? a->chunks->size : SMALLEST / 2, usual = last < LARGEST / 2 ? 2 * last : LARGEST,
+                     room = size > usual ? size : usual;
         struct chunk *c = calloc(1, sizeof *c + room);
         if (!c) return out_of_memory(a);
         c->size = room;

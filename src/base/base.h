@@ -40,6 +40,8 @@ typedef struct arena arena;
 
 arena *arena_new(void);    /* NULL when memory is out */
 void arena_free(arena *a); /* NULL is allowed */
+/* Takes back all that was handed out, for the arena to be used again. */
+void arena_reset(arena *a);
 /* Zeroed memory, aligned to 16 bytes. size 0 gives a valid pointer. */
 void *arena_alloc(arena *a, size_t size);
 /* An array of `count` zeroed elements; the product is checked. */

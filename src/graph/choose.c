@@ -131,19 +131,21 @@ static bool is_wide(const mt_graph *g, const graph_node *n, const tile_op *op, c
 
 /* ---- nodes ---- */
 
-typedef struct chooser {
-    mt_graph *g;
-    const graph_target *target;
-    mt_error *error;
-    mt_status status;
-    map chosen; /* key of a node ──► index into answers */
-    struct answer {
-        graph_constant constants[TILE_CONSTANTS];
-        int count;
-        graph_forecast forecast;
-    } * answers;
-    size_t answer_count, answer_capacity;
-} chooser;
+/* What becomes of a node with one choice of tile sizes. */
+typedef struct outlook {
+    int64_t value[TILE_CONSTANTS];
+    int64_t instructions;
+    double seconds; /* of one of them */
+    double penalty; /* a factor on the whole: what has no fast code, or no room */
+    bool wide, steady;
+} outlook;
+
+typedef struct graph_choices { /* all that fit a node, in the order of the clause */
+    const char *constant[TILE_CONSTANTS];
+    int constant_count;
+    outlook *outlooks;
+    size_t count, capacity;
+} graph_choices;
 
 /* The bytes of a node's weights. */
 double graph_weight_bytes(const mt_graph *g, const graph_node *n) {
@@ -203,9 +205,8 @@ static bool is_steady(const tile_instance *i) {
     return a.bytes_read == b.bytes_read && a.bytes_written == b.bytes_written && a.flops == b.flops;
 }
 
-static double estimate(const tile_instance *i, int64_t count, const graph_target *target, int processors, bool wide,
-                       int64_t decoded) {
-    const graph_costs *c = target->costs;
+/* The seconds of one instruction. */
+static double estimate(const tile_instance *i, const graph_costs *c, bool wide, int64_t decoded) {
     const double bytes_per_second = wide ? c->wide_bytes_per_second : c->bytes_per_second,
                  flops_per_second = wide ? c->wide_flops_per_second : c->flops_per_second;
     tile_summary s;
@@ -213,7 +214,7 @@ static double estimate(const tile_instance *i, int64_t count, const graph_target
     tile_summarise(i, first, &s);
     const double bytes = (double)(s.bytes_read + s.bytes_written) / bytes_per_second,
                  flops = (double)s.flops / flops_per_second + (decoded ? (double)decoded / c->decoded_per_second : 0);
-    return (double)ceil_div(count, processors) * ((bytes > flops ? bytes : flops) + c->start_seconds);
+    return (bytes > flops ? bytes : flops) + c->start_seconds;
 }
 
 static bool is_fixed(const tile_constant *fixed, size_t count, const char *name) {
@@ -222,143 +223,130 @@ static bool is_fixed(const tile_constant *fixed, size_t count, const char *name)
     return false;
 }
 
-/* Two nodes with one key have the same best constants on so many processors. */
-static void node_key(const mt_graph *g, const graph_node *n, int processors, text *key) {
-    text_printf(key, "%d %p %s", processors, (const void *)n->file, n->program);
-    for (int c = 0; c < n->constant_count; c++)
-        text_printf(key, " %s=%lld/%p", n->constants[c].name, (long long)n->constants[c].value,
-                    (const void *)n->constants[c].type);
-    for (int p = 0; p < n->param_count; p++) {
-        if (n->signature[p].kind > TILE_INOUT) continue;
-        const graph_view *v = &g->views[n->operand[p]];
-        text_printf(key, " %p", (const void *)g->tensors[v->tensor].type);
-        for (int d = 0; d < v->rank; d++) text_printf(key, ",%lld", (long long)v->extent[d]);
-    }
-}
-
 /* With these constants. False: they do not fit the node's shapes. */
-static bool foresee(chooser *c, const graph_node *n, const tile_constant *constants, int count, int processors,
-                    graph_forecast *out) {
-    mt_graph *g = c->g;
-    const graph_costs *costs_of = c->target->costs;
+static bool look(mt_graph *g, const graph_node *n, const graph_target *target, const tile_constant *constants,
+                 int count, outlook *out) {
+    const graph_costs *costs_of = target->costs;
     const tile_op *op;
     tile_instance instance;
     mt_error ignored;
     int64_t grid[TILE_AXES], decoded;
-    if (graph_bind_node(g, n, constants, (size_t)count, &op, &ignored) != MT_OK) return false;
+    if (graph_try_node(g, n, constants, (size_t)count, &op, &ignored) != MT_OK) return false;
     graph_node_instance(g, n, op, &instance);
-    const int64_t instructions =
-        tile_instance_check(&instance, &ignored) == MT_OK ? tile_instance_grid(&instance, grid) : -1;
-    if (instructions < 0) return false;
-    out->wide = is_wide(g, n, op, c->target, &decoded);
+    if (tile_instance_check(&instance, &ignored) != MT_OK) return false;
+    *out = (outlook){.instructions = tile_instance_grid(&instance, grid), .penalty = 1};
+    if (out->instructions < 0) return false;
+    for (int c = 0; c < count; c++) out->value[c] = constants[c].value;
+    out->wide = is_wide(g, n, op, target, &decoded);
     out->steady = is_steady(&instance);
-    out->seconds = estimate(&instance, instructions, c->target, processors, out->wide, decoded);
+    out->seconds = estimate(&instance, costs_of, out->wide, decoded);
     if (!out->wide && (statement_extent(op->body, 0) > costs_of->most_dot_rows ||
                        statement_extent(op->body, 1) > costs_of->most_dot_columns))
-        out->seconds *= 1e6; /* slow */
+        out->penalty *= 1e6; /* slow */
     const role_chip chip = role_chip_of(costs_of->major, costs_of->shared_bytes);
-    if (costs_of->shared_bytes && !role_fits(op, &chip)) out->seconds *= 1e9;
+    if (costs_of->shared_bytes && !role_fits(op, &chip)) out->penalty *= 1e9;
     return true;
 }
 
-static mt_status choose_node(chooser *c, const graph_node *n, int processors, struct answer *best) {
-    mt_graph *g = c->g;
-    tile_constant fixed[TILE_CONSTANTS * 8], known[TILE_CONSTANTS], free_constants[TILE_CONSTANTS];
+/* Tries all combinations of a node's tile sizes. */
+static mt_status find_choices(mt_graph *g, const graph_node *n, const graph_target *target, graph_choices *out,
+                              mt_error *error) {
+    tile_constant fixed[TILE_CONSTANTS * 8], known[TILE_CONSTANTS], tried[TILE_CONSTANTS];
     int64_t choices[TILE_CONSTANTS][16];
-    int choice_count[TILE_CONSTANTS], free_count = 0;
+    int choice_count[TILE_CONSTANTS], at[TILE_CONSTANTS] = {0}, count = 0;
     size_t fixed_count;
-    mt_status status = graph_infer_constants(g, n, fixed, &fixed_count, c->error);
+    const mt_status status = graph_infer_constants(g, n, fixed, &fixed_count, error);
+    if (status != MT_OK) return status;
     const int known_count = tile_constants(n->file, n->program, known);
-    for (int k = 0; k < known_count && status == MT_OK; k++) {
+    for (int k = 0; k < known_count; k++) {
         if (is_fixed(fixed, fixed_count, known[k].name)) continue;
-        const int found = tile_tune(n->file, n->program, known[k].name, choices[free_count], COUNT_OF(choices[0]));
+        const int found = tile_tune(n->file, n->program, known[k].name, choices[count], COUNT_OF(choices[0]));
         if (found <= 0) continue;
-        choice_count[free_count] = found;
-        free_constants[free_count++] = known[k];
+        choice_count[count] = found;
+        tried[count] = (tile_constant){.name = known[k].name};
+        out->constant[count++] = known[k].name;
     }
-    best->count = 0;
-    best->forecast = (graph_forecast){.seconds = -1};
-    if (!free_count) {
-        (void)foresee(c, n, NULL, 0, processors, &best->forecast);
-        return status;
+    out->constant_count = count;
+    for (int combination = 0, f = 0; f >= 0 && combination < MOST_COMBINATIONS; combination++) {
+        outlook o;
+        for (f = 0; f < count; f++) tried[f].value = choices[f][at[f]];
+        if (look(g, n, target, tried, count, &o)) *ARENA_PUSH(g->memory, out->outlooks, out->count, out->capacity) = o;
+        for (f = count - 1; f >= 0 && ++at[f] == choice_count[f]; f--) at[f] = 0;
     }
-    int at[TILE_CONSTANTS] = {0};
-    for (int tried = 0; tried < MOST_COMBINATIONS && status == MT_OK; tried++) {
-        graph_forecast forecast;
-        for (int f = 0; f < free_count; f++) free_constants[f].value = choices[f][at[f]], free_constants[f].type = NULL;
-        if (foresee(c, n, free_constants, free_count, processors, &forecast) &&
-            (best->forecast.seconds < 0 || forecast.seconds < best->forecast.seconds)) {
-            best->forecast = forecast;
-            best->count = free_count;
-            for (int f = 0; f < free_count; f++)
-                best->constants[f] = (graph_constant){.name = free_constants[f].name, .value = free_constants[f].value};
-        }
-        int f = free_count - 1;
-        while (f >= 0 && ++at[f] == choice_count[f]) at[f--] = 0;
-        if (f < 0) break;
-    }
-    if (status == MT_OK && best->forecast.seconds < 0)
-        status =
-            error_set(c->error, MT_E_ARGUMENT, n->name, "none of the tile sizes of '%s' fits its operands", n->program);
-    return status;
+    return MT_OK;
 }
 
-const graph_forecast *graph_foresee(mt_graph *g, const graph_node *n, const graph_target *target, int processors) {
-    text key = {0};
-    node_key(g, n, processors, &key);
-    if (key.failed) return NULL;
-    const char *kept = arena_string(g->memory, key.data, key.length);
-    const size_t length = key.length;
-    text_free(&key);
-    int64_t known = map_get(&g->foreseen, kept, length);
+/* The node's choices, which equal nodes share. */
+static mt_status choices_of(mt_graph *g, const graph_node *n, const graph_target *target, const graph_choices **out,
+                            mt_error *error) {
+    graph_node_key(g, n);
+    int64_t known = graph_key_get(g, &g->foreseen);
     if (known < 0) {
-        struct answer *a = ARENA_NEW(g->memory, struct answer);
-        mt_error ignored;
-        chooser c = {.g = g, .target = target, .error = &ignored};
-        if (choose_node(&c, n, processors, a) != MT_OK) a->forecast = (graph_forecast){.seconds = -1};
-        known = (int64_t)g->forecast_count;
-        *ARENA_PUSH(g->memory, g->forecasts, g->forecast_count, g->forecast_capacity) = a->forecast;
-        map_put(g->memory, &g->foreseen, kept, length, known);
+        char *key = arena_string(g->memory, g->key, g->key_length);
+        const size_t length = g->key_length;
+        graph_choices found = {0};
+        const mt_status status = find_choices(g, n, target, &found, error);
+        if (status != MT_OK) return status;
+        known = (int64_t)g->choices_count;
+        *ARENA_PUSH(g->memory, g->choices, g->choices_count, g->choices_capacity) = found;
+        map_put(g->memory, &g->foreseen, key, length, known);
     }
-    return g->forecasts[known].seconds < 0 ? NULL : &g->forecasts[known];
+    *out = &g->choices[known];
+    return MT_OK;
+}
+
+static double seconds_on(const outlook *o, int processors) {
+    return (double)ceil_div(o->instructions, processors) * o->seconds * o->penalty;
+}
+
+/* NULL: none fits. */
+static const outlook *best_of(const graph_choices *c, int processors) {
+    const outlook *best = NULL;
+    for (size_t i = 0; i < c->count; i++)
+        if (!best || seconds_on(&c->outlooks[i], processors) < seconds_on(best, processors)) best = &c->outlooks[i];
+    return best;
+}
+
+bool graph_foresee(mt_graph *g, const graph_node *n, const graph_target *target, int processors, graph_forecast *out) {
+    const graph_choices *choices;
+    mt_error ignored;
+    const outlook *best = choices_of(g, n, target, &choices, &ignored) == MT_OK ? best_of(choices, processors) : NULL;
+    if (best) *out = (graph_forecast){seconds_on(best, processors), best->wide, best->steady};
+    return best;
 }
 
 bool graph_is_wide(mt_graph *g, const graph_node *n, const graph_target *target, int processors) {
-    if (!target || !target->costs->wide_flops_per_second) return false;
-    const graph_forecast *f = graph_foresee(g, n, target, processors);
-    return f && f->wide;
+    graph_forecast f;
+    return target && target->costs->wide_flops_per_second > 0 && graph_foresee(g, n, target, processors, &f) && f.wide;
 }
 
+typedef struct choose_call {
+    mt_graph *g;
+    const graph_target *target;
+    mt_error *error;
+    mt_status status;
+} choose_call;
+
 static void run(void *context) {
-    chooser *c = context;
+    choose_call *c = context;
     mt_graph *g = c->g;
     for (size_t i = 0; i < g->node_count; i++) {
         graph_node *n = &g->nodes[i];
-        text key = {0};
-        const int processors = graph_processors_of(g, i, c->target);
-        node_key(g, n, processors, &key);
-        if (key.failed) {
-            c->status = error_set(c->error, MT_E_MEMORY, n->name, "no memory for a node's key");
+        const graph_choices *choices;
+        if ((c->status = choices_of(g, n, c->target, &choices, c->error)) != MT_OK) return;
+        const outlook *best = best_of(choices, graph_processors_of(g, i, c->target));
+        if (!best && choices->constant_count) {
+            c->status = error_set(c->error, MT_E_ARGUMENT, n->name, "none of the tile sizes of '%s' fits its operands",
+                                  n->program);
             return;
         }
-        const char *kept = arena_string(g->memory, key.data, key.length);
-        const size_t length = key.length;
-        text_free(&key);
-        int64_t answer = map_get(&c->chosen, kept, length);
-        if (answer < 0) {
-            answer = (int64_t)c->answer_count;
-            map_put(g->memory, &c->chosen, kept, length, answer);
-            struct answer *a = ARENA_PUSH(g->memory, c->answers, c->answer_count, c->answer_capacity);
-            if ((c->status = choose_node(c, n, processors, a)) != MT_OK) return;
-        }
-        const struct answer *a = &c->answers[answer];
-        for (int k = 0; k < a->count && n->constant_count < TILE_CONSTANTS; k++)
-            n->constants[n->constant_count++] = a->constants[k];
+        for (int k = 0; k < choices->constant_count && n->constant_count < TILE_CONSTANTS; k++)
+            n->constants[n->constant_count++] = (graph_constant){.name = choices->constant[k], .value = best->value[k]};
     }
 }
 
 mt_status graph_choose(mt_graph *g, const graph_target *target, mt_error *error) {
-    chooser c = {.g = g, .target = target, .error = error, .status = MT_OK};
+    choose_call c = {.g = g, .target = target, .error = error, .status = MT_OK};
     if (!arena_protect(g->memory, run, &c))
         return error_set(error, MT_E_MEMORY, NULL, "no memory to choose tile sizes");
     return c.status;

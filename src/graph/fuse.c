@@ -38,15 +38,16 @@ typedef struct rule {
     const tile_file *file;
     const char *program;
     tile_step step[TILE_STEPS];
-    const tile_file *step_file[TILE_STEPS]; /* where the step's program is found */
+    const tile_signature_param *step_signature[TILE_STEPS]; /* of the step's program; NULL: there is none */
     int step_count;
-    tile_signature_param signature[TILE_PARAMS];
+    const tile_signature_param *signature;
     int param_count;
 } rule;
 
 /* How a node reads a tensor: through which parameter of which program. */
 typedef struct use {
-    int32_t tensor, program, param;
+    const tile_signature_param *program; /* its signature: there is one of each program */
+    int32_t tensor, param;
 } use;
 
 typedef struct fuser {
@@ -59,7 +60,6 @@ typedef struct fuser {
     size_t *writers;      /* nodes in order */
     int64_t *readers;     /* by tensor: nodes that read it */
     int *processors;      /* by node: those that it has (graph_processors_of); NULL without a target */
-    map programs;         /* (file, program) -> a number */
     map uses;             /* use -> index into use_counts */
     int64_t *use_counts;  /* nodes that read so */
     size_t use_count, use_capacity;
@@ -94,14 +94,6 @@ static bool is_repeated(const mt_graph *g, const graph_node *n, int p, bool (*ho
     return false;
 }
 
-static int32_t program_number(fuser *f, const graph_node *n) {
-    char *key = arena_printf(f->g->memory, "%p %s", (const void *)n->file, n->program);
-    const int64_t known = map_get(&f->programs, key, strlen(key));
-    if (known >= 0) return (int32_t)known;
-    map_put(f->g->memory, &f->programs, key, strlen(key), (int64_t)f->programs.count);
-    return (int32_t)f->programs.count - 1;
-}
-
 /* The count of nodes that read a tensor so; NULL when it was never asked to count them. */
 static int64_t *uses_of(fuser *f, use u, bool create) {
     const int64_t known = map_get(&f->uses, (const char *)&u, sizeof u);
@@ -115,11 +107,10 @@ static int64_t *uses_of(fuser *f, use u, bool create) {
 
 /* Adds a node's reads to the index, or with -1 takes them out of it. */
 static void count_reads(fuser *f, const graph_node *n, int by) {
-    const int32_t program = program_number(f, n);
     for (int32_t p = 0; p < n->param_count; p++) {
         if (!reads(&n->signature[p])) continue;
         const int tensor = tensor_of(f->g, n, p);
-        *uses_of(f, (use){tensor, program, p}, true) += by;
+        *uses_of(f, (use){n->signature, tensor, p}, true) += by;
         if (!is_repeated(f->g, n, p, reads)) f->readers[tensor] += by;
         f->g->fuse_work++;
     }
@@ -129,7 +120,7 @@ static void make_index(fuser *f) {
     mt_graph *g = f->g;
     f->first_writer = ARENA_ARRAY(g->memory, g->tensor_count + 2, size_t);
     f->readers = ARENA_ARRAY(g->memory, g->tensor_count, int64_t);
-    f->programs = f->uses = (map){0};
+    f->uses = (map){0};
     f->use_counts = NULL;
     f->use_count = f->use_capacity = 0;
     for (int fill = 0; fill < 2; fill++) { /* counts each tensor's writers two places on, then fills them in */
@@ -177,7 +168,7 @@ static bool is_written_between(fuser *f, int tensor, size_t first, size_t last) 
 
 /* True when every node that reads the tensor applies the same program as n, and reads it through parameter `param`. */
 static bool readers_alike(fuser *f, int tensor, const graph_node *n, int param) {
-    const int64_t *alike = uses_of(f, (use){tensor, program_number(f, n), param}, false);
+    const int64_t *alike = uses_of(f, (use){n->signature, tensor, param}, false);
     return alike && *alike == f->readers[tensor];
 }
 
@@ -261,7 +252,7 @@ static bool match_step(fuser *f, match *m, int step, size_t node) {
     const graph_node *n = &f->g->nodes[node];
     const bool is_last = step == m->rule->step_count - 1;
     f->g->fuse_work++;
-    if (n->file != m->rule->step_file[step] || strcmp(n->program, s->program)) return false;
+    if (n->signature != m->rule->step_signature[step]) return false;
     if (m->matched[step]) return m->node[step] == node;
     m->matched[step] = true;
     m->node[step] = node;
@@ -291,8 +282,8 @@ static bool make_fused(const mt_graph *g, const match *m, graph_node *out) {
     *out = (graph_node){.name = g->nodes[m->node[r->step_count - 1]].name,
                         .file = r->file,
                         .program = r->program,
+                        .signature = r->signature,
                         .param_count = r->param_count};
-    memcpy(out->signature, r->signature, sizeof out->signature);
     for (int p = 0; p < TILE_PARAMS; p++) {
         out->operand[p] = p < r->param_count ? m->operand[p] : -1;
         if (p < r->param_count) out->arg[p].i = m->arg[p].i;
@@ -336,18 +327,17 @@ static bool stays_wide(const fuser *f, const match *m, const graph_node *fused, 
 static bool pays(const fuser *f, const match *m, const graph_node *fused, int processors) {
     const graph_costs *costs = f->target->costs;
     if (!costs->splits || !graph_has_few(f->g, fused, f->target)) return true;
-    const graph_forecast *forecast = graph_foresee(f->g, fused, f->target, processors);
-    if (!forecast) return false;
-    if (!forecast->steady) return true;
-    const double whole = forecast->seconds;
+    graph_forecast whole, step;
+    if (!graph_foresee(f->g, fused, f->target, processors, &whole)) return false;
+    if (!whole.steady) return true;
     double steps = -costs->hand_off_seconds;
     for (int s = 0; s < m->rule->step_count; s++) {
         const size_t node = m->node[s];
-        const graph_forecast *step = graph_foresee(f->g, &f->g->nodes[node], f->target, f->processors[node]);
-        if (!step || !step->steady) return true;
-        steps += step->seconds + costs->hand_off_seconds;
+        if (!graph_foresee(f->g, &f->g->nodes[node], f->target, f->processors[node], &step) || !step.steady)
+            return true;
+        steps += step.seconds + costs->hand_off_seconds;
     }
-    return whole <= steps;
+    return whole.seconds <= steps;
 }
 
 static bool try_rule(fuser *f, const rule *r, size_t node) {
@@ -378,11 +368,11 @@ static void add_rules(fuser *f, const tile_file *file, const tile_file *library)
         rule r = {.file = file, .program = tile_file_name(file, i)};
         r.step_count = tile_equals(file, r.program, r.step);
         if (r.step_count <= 0) continue;
-        r.param_count = tile_signature(file, r.program, r.signature);
-        for (int p = 0; p < r.param_count; p++) r.signature[p].type = graph_type(f->g, r.signature[p].type);
+        r.signature = graph_signature(f->g, file, r.program, &r.param_count);
         for (int s = 0; s < r.step_count; s++) {
-            tile_signature_param unused[TILE_PARAMS];
-            r.step_file[s] = tile_signature(file, r.step[s].program, unused) >= 0 ? file : library;
+            int unused;
+            r.step_signature[s] = graph_signature(f->g, file, r.step[s].program, &unused);
+            if (!r.step_signature[s]) r.step_signature[s] = graph_signature(f->g, library, r.step[s].program, &unused);
         }
         *ARENA_PUSH(f->g->memory, f->rules, f->rule_count, f->rule_capacity) = r;
     }

@@ -20,7 +20,9 @@ mt_status mt_graph_create(mt_graph **out, mt_error *error) {
 }
 
 void mt_graph_destroy(mt_graph *g) {
-    if (g) arena_free(g->memory);
+    if (!g) return;
+    arena_free(g->trial);
+    arena_free(g->memory);
 }
 
 bool graph_tensor_valid(const mt_graph *g, mt_tensor t) { return t >= 0 && (size_t)t < g->view_count; }
@@ -292,13 +294,12 @@ static void add_node(void *context) {
     n->program = arena_string(g->memory, n->program, strlen(n->program));
     n->name = n->name ? arena_string(g->memory, n->name, strlen(n->name))
                       : arena_printf(g->memory, "%s.%zu", n->program, g->node_count);
-    n->param_count = tile_signature(n->file, n->program, n->signature);
-    if (n->param_count < 0) {
+    n->signature = graph_signature(g, n->file, n->program, &n->param_count);
+    if (!n->signature) {
         c->status = error_set(error, MT_E_ARGUMENT, n->name, "there is no tile program '%s'", n->program);
         return;
     }
     for (int i = 0; i < TILE_PARAMS; i++) n->operand[i] = -1;
-    for (int i = 0; i < n->param_count; i++) n->signature[i].type = graph_type(g, n->signature[i].type);
     bool given[TILE_PARAMS] = {false};
     for (size_t i = 0; i < c->count; i++)
         if ((c->status = take_operand(g, n, &c->operands[i], given, error)) != MT_OK) return;

@@ -51,16 +51,16 @@ typedef struct graph_node {
     const char *program;   /* the tile program's name */
     graph_constant constants[TILE_CONSTANTS];
     int constant_count;
-    tile_signature_param signature[TILE_PARAMS]; /* of the program */
+    const tile_signature_param *signature; /* of the program; the graph's own (graph_signature) */
     int param_count;
     int operand[TILE_PARAMS]; /* by parameter: tensors index graph->views, lives graph->lives; args have -1 */
     union {
         int64_t i;
         float f;
     } arg[TILE_PARAMS]; /* by parameter */
-    /* set by lowering (graph_lower) */
+    /* set by lowering (graph_lower); nodes that are equal but for where their operands lie have one instance */
     const tile_op *op;
-    tile_instance instance;
+    const tile_instance *instance;
     int64_t grid[TILE_AXES], instruction_count;
 } graph_node;
 
@@ -79,13 +79,23 @@ struct mt_graph {
     const tile_format **formats; /* the block formats in the graph; equal ones once */
     size_t format_count, format_capacity;
     map tensor_names, live_names;
-    int unnamed; /* counter for names */
-    map bound;   /* ops by program and constants: index into ops */
+    int unnamed;    /* counter for names */
+    map signatures; /* by file and program: index into */
+    struct graph_signature {
+        tile_signature_param *params;
+        int count;
+    } * signature_list;
+    size_t signature_count, signature_capacity;
+    map bound, bound_nodes; /* ops by program and constants, and by a node's key and constants: index into */
     const tile_op **ops;
     size_t op_count, op_capacity;
-    map foreseen; /* what graph_foresee has found: by node_key, an index into */
-    struct graph_forecast *forecasts;
-    size_t forecast_count, forecast_capacity;
+    arena *trial; /* where ops live that are bound only to be looked at (graph_try_node) */
+    map foreseen; /* tile sizes by a node's key, with what is foreseen of each (choose.c): index into */
+    struct graph_choices *choices;
+    size_t choices_count, choices_capacity;
+    map instruction_counts; /* by a node's key: the most instructions that tile sizes give it (split.c) */
+    char *key;              /* scratch of graph_node_key */
+    size_t key_length, key_capacity;
     size_t fuse_work; /* what graph_fuse looked at, one by one: tests hold it linear in the nodes */
 };
 
@@ -126,13 +136,13 @@ void graph_view_box(const mt_graph *g, const graph_view *v, const tile_interval 
 bool graph_view_is_whole(const mt_graph *g, const graph_view *v);
 
 /* choose.c: what would become of the node on the target, with the tile sizes that would be chosen, on so many of its
- * processors. Allocates from the graph's arena; the answer is good until the next one. NULL: no tile sizes fit. */
+ * processors. Allocates from the graph's arena, and remembers: a graph has one target. False: no tile sizes fit. */
 typedef struct graph_forecast {
     double seconds;
     bool wide;   /* its products */
     bool steady; /* what its instructions have to do does not depend on live values: `seconds` holds for all of them */
 } graph_forecast;
-const graph_forecast *graph_foresee(mt_graph *g, const graph_node *n, const graph_target *target, int processors);
+bool graph_foresee(mt_graph *g, const graph_node *n, const graph_target *target, int processors, graph_forecast *out);
 bool graph_is_wide(mt_graph *g, const graph_node *n, const graph_target *target, int processors);
 /* The processors that the n-th node has while its neighbours that read the same run beside it. */
 int graph_processors_of(const mt_graph *g, size_t n, const graph_target *target);

@@ -55,31 +55,132 @@ mt_status graph_infer_constants(const mt_graph *g, const graph_node *n, tile_con
     return MT_OK;
 }
 
+/* ---- keys ---- */
+
+void graph_key_add(mt_graph *g, const void *bytes, size_t length) {
+    while (g->key_capacity - g->key_length < length) /* arena_grow takes a full array and doubles it */
+        g->key = arena_grow(g->memory, g->key, 1, g->key_capacity, &g->key_capacity);
+    memcpy(g->key + g->key_length, bytes, length);
+    g->key_length += length;
+}
+
+static void add_constant(mt_graph *g, const char *name, int64_t value, const tile_format *type) {
+    graph_key_add(g, name, strlen(name) + 1);
+    graph_key_add(g, &value, sizeof value);
+    graph_key_add(g, &type, sizeof type);
+}
+
+static void begin_key(mt_graph *g, const tile_file *file, const char *program) {
+    g->key_length = 0;
+    graph_key_add(g, &file, sizeof file);
+    graph_key_add(g, program, strlen(program) + 1);
+}
+
+static void add_operand(mt_graph *g, const graph_view *v) {
+    const graph_tensor *t = &g->tensors[v->tensor];
+    const int place[] = {v->rank, (int)t->role, (int)(v->offset % 8), graph_view_is_whole(g, v)}; /* see choose.c */
+    graph_key_add(g, &t->type, sizeof t->type);
+    graph_key_add(g, place, sizeof place);
+    graph_key_add(g, v->extent, (size_t)v->rank * sizeof *v->extent);
+    graph_key_add(g, v->stride, (size_t)v->rank * sizeof *v->stride);
+    graph_key_add(g, v->live, (size_t)v->rank * sizeof *v->live);
+}
+
+void graph_node_key(mt_graph *g, const graph_node *n) {
+    begin_key(g, n->file, n->program);
+    for (int c = 0; c < n->constant_count; c++)
+        add_constant(g, n->constants[c].name, n->constants[c].value, n->constants[c].type);
+    graph_key_add(g, "", 1); /* the end of the names */
+    for (int p = 0; p < n->param_count; p++) {
+        if (n->signature[p].kind == TILE_PARAM_ARG)
+            graph_key_add(g, &n->arg[p], sizeof n->arg[p]);
+        else if (n->signature[p].kind == TILE_PARAM_LIVE || n->operand[p] < 0)
+            graph_key_add(g, &n->operand[p], sizeof n->operand[p]);
+        else
+            add_operand(g, &g->views[n->operand[p]]);
+    }
+}
+
+int64_t graph_key_get(const mt_graph *g, const map *m) { return map_get(m, g->key, g->key_length); }
+
+void graph_key_put(mt_graph *g, map *m, int64_t value) {
+    map_put(g->memory, m, arena_string(g->memory, g->key, g->key_length), g->key_length, value);
+}
+
+const tile_signature_param *graph_signature(mt_graph *g, const tile_file *file, const char *program, int *count) {
+    begin_key(g, file, program);
+    int64_t known = graph_key_get(g, &g->signatures);
+    if (known < 0) {
+        tile_signature_param params[TILE_PARAMS];
+        struct graph_signature s = {.count = tile_signature(file, program, params)};
+        if (s.count < 0) return NULL;
+        s.params = ARENA_ARRAY(g->memory, (size_t)s.count, tile_signature_param);
+        for (int i = 0; i < s.count; i++) {
+            s.params[i] = params[i];
+            s.params[i].type = graph_type(g, params[i].type);
+        }
+        known = (int64_t)g->signature_count;
+        *ARENA_PUSH(g->memory, g->signature_list, g->signature_count, g->signature_capacity) = s;
+        graph_key_put(g, &g->signatures, known);
+    }
+    *count = g->signature_list[known].count;
+    return g->signature_list[known].params;
+}
+
+/* ---- binding ---- */
+
+enum { MOST_CONSTANTS = TILE_CONSTANTS * 8 }; /* fixed ones, more, and for each parameter its type and extents */
+_Static_assert((int)MOST_CONSTANTS >= 2 * TILE_CONSTANTS + TILE_PARAMS * (TILE_RANK + 1), "room for every constant");
+
+static mt_status all_constants(const mt_graph *g, const graph_node *n, const tile_constant *more, size_t more_count,
+                               tile_constant *out, size_t *count, mt_error *error) {
+    const mt_status status = graph_infer_constants(g, n, out, count, error);
+    for (size_t i = 0; status == MT_OK && i < more_count && i < TILE_CONSTANTS; i++)
+        if (!find_constant(out, *count, more[i].name)) out[(*count)++] = more[i];
+    return status;
+}
+
 mt_status graph_bind_node(mt_graph *g, const graph_node *n, const tile_constant *more, size_t more_count,
                           const tile_op **out, mt_error *error) {
-    tile_constant constants[TILE_CONSTANTS * 8]; /* fixed ones, and for each parameter its type and extents, at most */
-    _Static_assert(COUNT_OF(constants) >= 2 * TILE_CONSTANTS + TILE_PARAMS * (TILE_RANK + 1),
-                   "room for every constant");
-    size_t count;
-    mt_status status = graph_infer_constants(g, n, constants, &count, error);
-    if (status != MT_OK) return status;
-    for (size_t i = 0; i < more_count && i < TILE_CONSTANTS; i++)
-        if (!find_constant(constants, count, more[i].name)) constants[count++] = more[i];
-    text key = {0};
-    text_printf(&key, "%p %s", (const void *)n->file, n->program);
-    for (size_t i = 0; i < count; i++)
-        text_printf(&key, " %s=%lld/%p", constants[i].name, (long long)constants[i].value,
-                    (const void *)constants[i].type);
-    if (key.failed) return error_set(error, MT_E_MEMORY, n->name, "no memory for an op's key");
-    const int64_t known = map_get(&g->bound, key.data, key.length);
+    graph_node_key(g, n);
+    for (size_t i = 0; i < more_count; i++) add_constant(g, more[i].name, more[i].value, more[i].type);
+    int64_t known = graph_key_get(g, &g->bound_nodes);
     if (known >= 0) {
         *out = g->ops[known];
-    } else if ((status = tile_bind(g->memory, out, n->file, n->program, constants, count, NULL, error)) == MT_OK) {
-        map_put(g->memory, &g->bound, arena_string(g->memory, key.data, key.length), key.length, (int64_t)g->op_count);
-        *ARENA_PUSH(g->memory, g->ops, g->op_count, g->op_capacity) = *out;
+        return MT_OK;
     }
-    text_free(&key);
-    return status;
+    char *key = arena_string(g->memory, g->key, g->key_length);
+    const size_t length = g->key_length;
+    tile_constant constants[MOST_CONSTANTS];
+    size_t count;
+    mt_status status = all_constants(g, n, more, more_count, constants, &count, error);
+    if (status != MT_OK) return status;
+    begin_key(g, n->file, n->program);
+    for (size_t i = 0; i < count; i++) add_constant(g, constants[i].name, constants[i].value, constants[i].type);
+    known = graph_key_get(g, &g->bound);
+    if (known < 0) {
+        status = tile_bind(g->memory, out, n->file, n->program, constants, count, NULL, error);
+        if (status != MT_OK) return status;
+        known = (int64_t)g->op_count;
+        *ARENA_PUSH(g->memory, g->ops, g->op_count, g->op_capacity) = *out;
+        graph_key_put(g, &g->bound, known);
+    }
+    map_put(g->memory, &g->bound_nodes, key, length, known);
+    *out = g->ops[known];
+    return MT_OK;
+}
+
+mt_status graph_try_node(mt_graph *g, const graph_node *n, const tile_constant *more, size_t more_count,
+                         const tile_op **out, mt_error *error) {
+    tile_constant constants[MOST_CONSTANTS];
+    size_t count;
+    const mt_status status = all_constants(g, n, more, more_count, constants, &count, error);
+    if (status != MT_OK) return status;
+    if (g->trial)
+        arena_reset(g->trial);
+    else if (!(g->trial = arena_new()))
+        return error_set(error, MT_E_MEMORY, n->name, "no memory to try an op");
+    return tile_bind(g->trial, out, n->file, n->program, constants, count, NULL, error);
 }
 
 void graph_node_instance(const mt_graph *g, const graph_node *n, const tile_op *op, tile_instance *out) {

@@ -3,6 +3,12 @@
 #include "graph/graph_internal.h"
 #include "tile/explicit.h"
 
+static void copy_map(arena *a, const map *from, map *to) {
+    *to = *from;
+    to->entries = ARENA_ARRAY(a, from->capacity, struct map_entry);
+    if (from->capacity) memcpy(to->entries, from->entries, from->capacity * sizeof *from->entries);
+}
+
 struct clone_call {
     const mt_graph *g;
     mt_graph *copy;
@@ -21,7 +27,12 @@ static void copy_graph(void *context) {
     COPY(nodes, node_count, node_capacity);
     COPY(files, file_count, file_capacity);
     COPY(formats, format_count, format_capacity);
+    COPY(signature_list, signature_count, signature_capacity);
+    COPY(ops, op_count, op_capacity);
 #undef COPY
+    copy_map(n->memory, &g->signatures, &n->signatures);
+    copy_map(n->memory, &g->bound, &n->bound);
+    copy_map(n->memory, &g->bound_nodes, &n->bound_nodes);
     for (size_t i = 0; i < n->tensor_count; i++)
         map_put(n->memory, &n->tensor_names, n->tensors[i].name, strlen(n->tensors[i].name), (int64_t)i);
     n->unnamed = g->unnamed;
@@ -92,12 +103,26 @@ static void lower(void *context) {
     struct lower_call *c = context;
     mt_graph *g = c->g;
     graph_remove_dead(g);
+    map lowered = {0}; /* by a node's key: the first node that has it */
     for (size_t i = 0; i < g->node_count; i++) {
         graph_node *n = &g->nodes[i];
+        graph_node_key(g, n);
+        const int64_t equal = graph_key_get(g, &lowered);
+        if (equal >= 0) {
+            const graph_node *like = &g->nodes[equal];
+            n->op = like->op;
+            n->instance = like->instance;
+            n->instruction_count = like->instruction_count;
+            memcpy(n->grid, like->grid, sizeof n->grid);
+            continue;
+        }
+        graph_key_put(g, &lowered, (int64_t)i);
         if ((c->status = graph_bind_node(g, n, NULL, 0, &n->op, c->error)) != MT_OK) return;
-        graph_node_instance(g, n, n->op, &n->instance);
-        c->status = tile_instance_check(&n->instance, c->error);
-        if (c->status == MT_OK && (n->instruction_count = tile_instance_grid(&n->instance, n->grid)) < 0)
+        tile_instance *instance = ARENA_NEW(g->memory, tile_instance);
+        graph_node_instance(g, n, n->op, instance);
+        n->instance = instance;
+        c->status = tile_instance_check(instance, c->error);
+        if (c->status == MT_OK && (n->instruction_count = tile_instance_grid(instance, n->grid)) < 0)
             c->status =
                 error_set(c->error, MT_E_LIMIT, n->name, "op '%s' has more than 2^31 - 1 instructions", n->program);
         if (c->status != MT_OK) {

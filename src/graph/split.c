@@ -71,13 +71,12 @@ static bool operand_of(const splitter *s, const char *param, const char *name, c
 static mt_status append_step(splitter *s, const tile_step *step, const tile_constant *choice, named *made,
                              int *made_count) {
     const tile_file *file = s->node.file;
-    tile_signature_param signature[TILE_PARAMS];
     mt_operand operands[TILE_PARAMS + TILE_CONSTANTS + 1];
     mt_tensor outputs[TILE_PARAMS];
     const char *unknown[TILE_PARAMS];
-    int unknown_at[TILE_PARAMS], unknown_count = 0, inputs = 0, outs = 0;
+    int unknown_at[TILE_PARAMS], unknown_count = 0, inputs = 0, outs = 0, params = 0;
     size_t count = 0;
-    const int params = tile_signature(file, step->program, signature);
+    const tile_signature_param *signature = graph_signature(s->g, file, step->program, &params);
     for (int p = 0; p < params; p++) {
         const bool out = signature[p].kind == TILE_OUT;
         if (out ? outs >= step->output_count : inputs >= step->input_count) break;
@@ -89,7 +88,7 @@ static mt_status append_step(splitter *s, const tile_step *step, const tile_cons
             unknown_at[unknown_count++] = outs - 1;
         }
     }
-    if (params < 0 || inputs != step->input_count || outs != step->output_count)
+    if (!signature || inputs != step->input_count || outs != step->output_count)
         return error_set(s->error, MT_E_ARGUMENT, s->node.name, "the steps that '%s' splits into do not fit '%s'",
                          s->node.program, step->program);
     for (int c = 0; c < s->node.constant_count; c++) {
@@ -115,26 +114,31 @@ static mt_status append_steps(splitter *s, const tile_constant *choice) {
     return status;
 }
 
-/* The instructions of a node with its default constants and `choice`; -1 when it does not bind so. */
-static int64_t instructions(mt_graph *g, const graph_node *n, const tile_constant *choice, int choice_count) {
-    const tile_op *op;
+/* The instructions of a node's op; -1 when its operands do not fit. */
+static int64_t instructions(const mt_graph *g, const graph_node *n, const tile_op *op) {
     tile_instance instance;
     int64_t grid[TILE_AXES];
-    if (graph_bind_node(g, n, choice, (size_t)choice_count, &op, NULL) != MT_OK) return -1;
     graph_node_instance(g, n, op, &instance);
     return tile_instance_check(&instance, NULL) == MT_OK ? tile_instance_grid(&instance, grid) : -1;
+}
+
+/* With default constants; -1 when it does not bind so. */
+static int64_t default_instructions(mt_graph *g, const graph_node *n) {
+    const tile_op *op;
+    return graph_bind_node(g, n, NULL, 0, &op, NULL) == MT_OK ? instructions(g, n, op) : -1;
 }
 
 /* The most instructions that some tile sizes give the node. */
 static int64_t most_instructions(mt_graph *g, const graph_node *n) {
     tile_constant known[TILE_CONSTANTS];
-    int64_t choices[16], most = instructions(g, n, NULL, 0);
+    int64_t choices[16], most = default_instructions(g, n);
     const int count = tile_constants(n->file, n->program, known);
     for (int k = 0; k < count; k++) {
         const int found = tile_tune(n->file, n->program, known[k].name, choices, COUNT_OF(choices));
         for (int c = 0; c < found; c++) {
             const tile_constant choice = {.name = known[k].name, .value = choices[c]};
-            most = max_i64(most, instructions(g, n, &choice, 1));
+            const tile_op *op;
+            if (graph_try_node(g, n, &choice, 1, &op, NULL) == MT_OK) most = max_i64(most, instructions(g, n, op));
         }
     }
     return most;
@@ -159,15 +163,22 @@ static int find_choices(const splitter *s, tile_constant *constant, int64_t choi
 static double seconds_of(mt_graph *g, const graph_node *nodes, size_t count, const graph_target *target) {
     double seconds = 0;
     for (size_t n = 0; n < count; n++) {
-        const graph_forecast *f = graph_foresee(g, &nodes[n], target, target->processors);
-        if (!f) return -1;
-        seconds += f->seconds;
+        graph_forecast f;
+        if (!graph_foresee(g, &nodes[n], target, target->processors, &f)) return -1;
+        seconds += f.seconds;
     }
     return seconds;
 }
 
 bool graph_has_few(mt_graph *g, const graph_node *n, const graph_target *target) {
-    return 2 * most_instructions(g, n) <= target->processors;
+    graph_node_key(g, n);
+    int64_t most = graph_key_get(g, &g->instruction_counts);
+    if (most < 0) {
+        most = max_i64(most_instructions(g, n), 0);
+        graph_node_key(g, n);
+        graph_key_put(g, &g->instruction_counts, most);
+    }
+    return 2 * most <= target->processors;
 }
 
 static mt_status split_few(splitter *s, bool *taken) {
@@ -183,13 +194,14 @@ static mt_status split_few(splitter *s, bool *taken) {
         if (status != MT_OK) return status;
         int64_t largest = 0;
         for (size_t n = before; n < g->node_count; n++)
-            largest = max_i64(largest, instructions(g, &g->nodes[n], NULL, 0));
+            largest = max_i64(largest, default_instructions(g, &g->nodes[n]));
         *taken = largest <= (int64_t)MOST_WAVES * s->target->processors;
         if (largest <= s->target->processors) break;
     }
-    const graph_forecast *f = graph_foresee(g, &s->node, s->target, s->target->processors);
-    if (!f || f->steady) {
-        const double whole = f ? f->seconds : -1,
+    graph_forecast f;
+    const bool foreseen = graph_foresee(g, &s->node, s->target, s->target->processors, &f);
+    if (!foreseen || f.steady) {
+        const double whole = foreseen ? f.seconds : -1,
                      steps = seconds_of(g, &g->nodes[before], g->node_count - before, s->target);
         *taken = *taken && steps >= 0 && (whole < 0 || steps < whole);
     }

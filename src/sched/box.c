@@ -80,7 +80,7 @@ static bool tensor_box(const sched *s, const graph_node *node, int param, const 
     tile_interval absolute[TILE_RANK];
     int64_t low[TILE_RANK], high[TILE_RANK];
     for (int d = 0; d < box->rank; d++) {
-        absolute[d] = tile_interval_absolute(&node->instance, box->dim[d], v->extent[d]);
+        absolute[d] = tile_interval_absolute(node->instance, box->dim[d], v->extent[d]);
         if (absolute[d].low >= absolute[d].high) return false;
     }
     graph_view_box(s->graph, v, absolute, low, high);
@@ -235,7 +235,7 @@ void sched_collect(sched *s, uint32_t n) {
     int64_t index[TILE_AXES] = {0};
     for (uint32_t i = 0; i < count; i++) {
         tile_summary summary;
-        tile_summarise(&node->instance, index, &summary);
+        tile_summarise(node->instance, index, &summary);
         for (int b = 0; b < summary.box_count; b++) {
             const tile_box *box = &summary.box[b];
             raw_group *r = &raw[2 * box->tensor + box->writes];

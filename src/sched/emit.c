@@ -88,12 +88,12 @@ static program_instruction node_instruction(sched *s, program_builder *b, uint32
             if (param->ordinal >= PROGRAM_ARGS)
                 limit(s, node->name, "args in an instruction", PROGRAM_ARGS);
             else if (param->type->scalar.kind == TILE_FLOAT)
-                memcpy(&out.arg[param->ordinal], &node->instance.arg[param->ordinal].f, sizeof(float));
-            else if (node->instance.arg[param->ordinal].i != (int32_t)node->instance.arg[param->ordinal].i)
+                memcpy(&out.arg[param->ordinal], &node->instance->arg[param->ordinal].f, sizeof(float));
+            else if (node->instance->arg[param->ordinal].i != (int32_t)node->instance->arg[param->ordinal].i)
                 s->status = error_set(s->error, MT_E_ARGUMENT, node->name, "%s = %lld is no i32", param->name,
-                                      (long long)node->instance.arg[param->ordinal].i);
+                                      (long long)node->instance->arg[param->ordinal].i);
             else
-                out.arg[param->ordinal] = (int32_t)node->instance.arg[param->ordinal].i;
+                out.arg[param->ordinal] = (int32_t)node->instance->arg[param->ordinal].i;
             break;
         case TILE_PARAM_LIVE:
             if (param->ordinal >= PROGRAM_LIVES)
