@@ -118,7 +118,7 @@ static void widen(const sched *s, int live, int64_t *interval) {
 /* ---- groups ---- */
 
 typedef struct raw_group { /* a group while its boxes come in; they are at raw + index * 2 * rank */
-    int param, tensor, rank;
+    int param, rank;
     int live[TILE_RANK];
     int64_t *raw;
     uint32_t *class_of;
@@ -155,11 +155,11 @@ static int64_t volume(int rank, const int64_t *bounds) {
     return v;
 }
 
-static sched_group *make_group(sched *s, uint32_t node, raw_group *r, bool writes) {
-    const uint32_t count = s->first[node + 1] - s->first[node];
+/* The classes of boxes that came in. */
+static sched_group *make_classes(sched *s, raw_group *r, uint32_t count, bool writes) {
     const size_t words = 4 * (size_t)r->rank; /* of 32 bits */
     sched_group *g = ARENA_NEW(s->memory, sched_group);
-    *g = (sched_group){.node = node, .tensor = r->tensor, .rank = r->rank, .writes = writes};
+    *g = (sched_group){.like = g, .rank = r->rank, .writes = writes};
     memcpy(g->live, r->live, sizeof g->live);
     sched_words_reset(s->memory, &s->classes, r->used);
     for (uint32_t i = 0; i < count; i++)
@@ -172,16 +172,11 @@ static sched_group *make_group(sched *s, uint32_t node, raw_group *r, bool write
     /* members, by counting */
     g->member_begin = ARENA_ARRAY(s->memory, (size_t)g->class_count + 1, uint32_t);
     g->members = ARENA_ARRAY(s->memory, r->used, uint32_t);
-    s->numbers.count = 0;
     for (uint32_t i = 0; i < count; i++)
-        if (r->class_of[i] != SCHED_NO_ID) {
-            g->member_begin[r->class_of[i] + 1]++;
-            sched_u32s_push(s->memory, &s->numbers, s->first[node] + i);
-        }
+        if (r->class_of[i] != SCHED_NO_ID) g->member_begin[r->class_of[i] + 1]++;
     for (uint32_t c = 0; c < g->class_count; c++) g->member_begin[c + 1] += g->member_begin[c];
-    g->all = sched_set_numbers(s, node, s->numbers.data, s->numbers.count);
     for (uint32_t i = count; i-- > 0;)
-        if (r->class_of[i] != SCHED_NO_ID) g->members[--g->member_begin[r->class_of[i] + 1]] = s->first[node] + i;
+        if (r->class_of[i] != SCHED_NO_ID) g->members[--g->member_begin[r->class_of[i] + 1]] = i;
     for (uint32_t c = 0; c < g->class_count; c++) g->member_begin[c] = g->member_begin[c + 1];
     g->member_begin[g->class_count] = r->used;
     /* the hull, and whether the classes' volumes add up to it; depend.c finds out whether they overlap */
@@ -202,7 +197,7 @@ static sched_group *make_group(sched *s, uint32_t node, raw_group *r, bool write
     return g;
 }
 
-void sched_collect(sched *s, uint32_t n) {
+static sched_pattern *make_pattern(sched *s, uint32_t n) {
     const graph_node *node = &s->graph->nodes[n];
     const uint32_t count = s->first[n + 1] - s->first[n];
     raw_group raw[SCHED_NODE_GROUPS] = {{.param = SCHED_NONE}}; /* 2 * ordinal + writes */
@@ -214,20 +209,14 @@ void sched_collect(sched *s, uint32_t n) {
         const int tensor = s->graph->views[node->operand[p]].tensor;
         if (!s->written[tensor]) continue;
         for (int w = 0; w < 2; w++)
-            raw[2 * param->ordinal + w] =
-                (raw_group){.param = p, .tensor = tensor, .rank = box_rank(&s->graph->tensors[tensor])};
+            raw[2 * param->ordinal + w] = (raw_group){.param = p, .rank = box_rank(&s->graph->tensors[tensor])};
         room += 4 * (size_t)s->graph->tensors[tensor].rank * count;
     }
     s->raw = scratch(s->memory, s->raw, sizeof *s->raw, room, &s->raw_capacity);
-    if (count > s->class_scratch_capacity) {
-        s->class_scratch_capacity = count + count / 2;
-        for (int k = 0; k < SCHED_NODE_GROUPS; k++) s->class_scratch[k] = NULL;
-    }
     int64_t *next = s->raw;
     for (int k = 0; k < SCHED_NODE_GROUPS; k++) {
         if (raw[k].param == SCHED_NONE) continue;
-        if (!s->class_scratch[k]) s->class_scratch[k] = ARENA_ARRAY(s->memory, s->class_scratch_capacity, uint32_t);
-        raw[k].class_of = s->class_scratch[k];
+        raw[k].class_of = ARENA_ARRAY(s->memory, count, uint32_t);
         memset(raw[k].class_of, 0xff, count * sizeof(uint32_t));
         raw[k].raw = next;
         next += 2 * (size_t)raw[k].rank * count;
@@ -249,12 +238,73 @@ void sched_collect(sched *s, uint32_t n) {
         }
         sched_next_index(node, index);
     }
-    s->group_count = 0;
-    for (int k = 0; k < SCHED_NODE_GROUPS; k++)
-        if (raw[k].param != SCHED_NONE && raw[k].used) {
-            s->class_of[s->group_count] = raw[k].class_of;
-            s->groups[s->group_count++] = make_group(s, n, &raw[k], k & 1);
-        }
+    sched_pattern *out = ARENA_NEW(s->memory, sched_pattern);
+    for (int k = 0; k < SCHED_NODE_GROUPS; k++) {
+        if (raw[k].param == SCHED_NONE || !raw[k].used) continue;
+        out->part[out->count].group = make_classes(s, &raw[k], count, k & 1);
+        out->part[out->count].param = raw[k].param;
+        out->part[out->count++].class_of = raw[k].class_of;
+    }
+    return out;
+}
+
+/* ---- equal nodes ---- */
+
+static void push_bytes(sched *s, const void *data, size_t size) {
+    for (size_t i = 0; i < size / sizeof(uint32_t); i++) {
+        uint32_t word;
+        memcpy(&word, (const char *)data + i * sizeof word, sizeof word);
+        sched_u32s_push(s->memory, &s->words, word);
+    }
+}
+
+/* The pattern of a node: of the first one whose op, instance and places of its operands in their tensors are the same.
+ * Layers of a model are equal, so that boxes are computed for one of them. */
+static const sched_pattern *pattern_of(sched *s, uint32_t n) {
+    const graph_node *node = &s->graph->nodes[n];
+    s->words.count = 0;
+    push_bytes(s, &node->instance, sizeof node->instance);
+    for (int p = 0; p < node->op->param_count; p++) {
+        push_bytes(s, &node->operand[p], node->op->params[p].kind == TILE_PARAM_LIVE ? sizeof node->operand[p] : 0);
+        if (node->op->params[p].kind > TILE_INOUT) continue;
+        const graph_view *v = &s->graph->views[node->operand[p]];
+        const graph_tensor *t = &s->graph->tensors[v->tensor];
+        const uint32_t written = s->written[v->tensor];
+        push_bytes(s, &written, sizeof written);
+        if (!written) continue;
+        push_bytes(s, &t->type, sizeof t->type);
+        push_bytes(s, &t->rank, sizeof t->rank);
+        push_bytes(s, t->extent, sizeof t->extent);
+        push_bytes(s, &v->rank, sizeof v->rank);
+        push_bytes(s, v->extent, sizeof v->extent);
+        push_bytes(s, v->stride, sizeof v->stride);
+        push_bytes(s, &v->offset, sizeof v->offset);
+        push_bytes(s, v->base, sizeof v->base);
+        push_bytes(s, v->low, sizeof v->low);
+        push_bytes(s, v->high, sizeof v->high);
+    }
+    size_t known = s->pattern_keys.count;
+    const uint32_t id = sched_words_intern(s->memory, &s->pattern_keys, s->words.data, s->words.count);
+    if (id == known) *ARENA_PUSH(s->memory, s->patterns, known, s->pattern_capacity) = make_pattern(s, n);
+    return s->patterns[id];
+}
+
+void sched_collect(sched *s, uint32_t n) {
+    const graph_node *node = &s->graph->nodes[n];
+    const sched_pattern *pattern = pattern_of(s, n);
+    const uint32_t count = s->first[n + 1] - s->first[n];
+    s->group_count = pattern->count;
+    for (int k = 0; k < pattern->count; k++) {
+        sched_group *g = s->groups[k] = ARENA_NEW(s->memory, sched_group);
+        *g = *pattern->part[k].group;
+        g->node = n;
+        g->tensor = s->graph->views[node->operand[pattern->part[k].param]].tensor;
+        s->class_of[k] = pattern->part[k].class_of;
+        s->numbers.count = 0;
+        for (uint32_t i = 0; i < count; i++)
+            if (s->class_of[k][i] != SCHED_NO_ID) sched_u32s_push(s->memory, &s->numbers, s->first[n] + i);
+        g->all = sched_set_numbers(s, n, s->numbers.data, s->numbers.count);
+    }
 }
 
 /* ---- overlap ---- */
@@ -358,6 +408,7 @@ void sched_query(sched *s, sched_group *g, const int64_t *box) {
             if (sched_overlap(g->rank, box, class_bounds(g, c))) sched_u32s_push(s->memory, &s->hits, c);
         return;
     }
+    g = g->like;
     if (!g->order) {
         size_t nodes = 1;
         for (size_t part = g->class_count; part > LEAF; part = (part + 1) / 2) nodes = 2 * nodes + 1;

@@ -40,7 +40,7 @@ static uint32_t hit_set(sched *s, const sched_group *g) {
     s->numbers.count = 0;
     for (size_t h = 0; h < s->hits.count; h++)
         for (uint32_t m = g->member_begin[s->hits.data[h]]; m < g->member_begin[s->hits.data[h] + 1]; m++)
-            sched_u32s_push(s->memory, &s->numbers, g->members[m]);
+            sched_u32s_push(s->memory, &s->numbers, s->first[g->node] + g->members[m]);
     return sched_set_numbers(s, g->node, s->numbers.data, reduce(s, g->node, s->numbers.data, s->numbers.count));
 }
 
@@ -87,11 +87,11 @@ static uint32_t *class_lists(sched *s, const sched_group *h) {
 /* ---- inside a node ---- */
 
 static uint32_t first_from(const sched_group *g, uint32_t c,
-                           uint32_t number) { /* the place of the first member >= number */
+                           uint32_t index) { /* the place of the first member >= index */
     uint32_t begin = g->member_begin[c], end = g->member_begin[c + 1];
     while (begin < end) {
         const uint32_t middle = begin + (end - begin) / 2;
-        if (g->members[middle] < number)
+        if (g->members[middle] < index)
             begin = middle + 1;
         else
             end = middle;
@@ -99,7 +99,7 @@ static uint32_t first_from(const sched_group *g, uint32_t c,
     return begin;
 }
 
-/* Appends number << 32 | earlier number to s->inner: enough pairs that their closure orders all conflicts of two groups
+/* Appends index << 32 | earlier index to s->inner: enough pairs that their closure orders all conflicts of two groups
  * of one node. The members of a class that writes are a chain. So a member of such a class needs, of another class,
  * only what lies between itself and the member before it; and of a class that writes, only the last. */
 static void inner_pairs(sched *s, sched_group *h, sched_group *g) {
@@ -112,19 +112,19 @@ static void inner_pairs(sched *s, sched_group *h, sched_group *g) {
         for (size_t k = 0; k < s->hits.count; k++) {
             const uint32_t other = s->hits.data[k];
             for (uint32_t m = h->member_begin[c]; m < h->member_begin[c + 1]; m++) {
-                const uint32_t number = h->members[m];
+                const uint32_t index = h->members[m];
                 const uint32_t from = h->writes && m > h->member_begin[c] ? h->members[m - 1] : 0;
                 uint32_t begin = first_from(g, other, from);
-                const uint32_t end = first_from(g, other, number);
+                const uint32_t end = first_from(g, other, index);
                 if (g->writes && begin < end) begin = end - 1;
                 for (; begin < end; begin++)
-                    sched_u64s_push(s->memory, &s->inner, (uint64_t)number << 32 | g->members[begin]);
+                    sched_u64s_push(s->memory, &s->inner, (uint64_t)index << 32 | g->members[begin]);
             }
         }
     }
 }
 
-/* Leaves in s->inner, sorted, what instructions of the node wait for inside it. */
+/* Leaves in s->inner, sorted, what instructions of the node wait for inside it, by their indices in it. */
 static void order_inside(sched *s, uint32_t n) {
     const uint64_t count = s->first[n + 1] - s->first[n];
     s->inner.count = 0;
@@ -135,8 +135,7 @@ static void order_inside(sched *s, uint32_t n) {
             inner_pairs(s, h, g);
             if (s->inner.count > 32 * count + 4096) { /* nearly all conflict with all: one after another */
                 s->inner.count = 0;
-                for (uint32_t i = s->first[n] + 1; i < s->first[n + 1]; i++)
-                    sched_u64s_push(s->memory, &s->inner, (uint64_t)i << 32 | (i - 1));
+                for (uint32_t i = 1; i < count; i++) sched_u64s_push(s->memory, &s->inner, (uint64_t)i << 32 | (i - 1));
                 for (int k = 0; k < s->group_count; k++) s->groups[k]->tiles = false;
                 return;
             }
@@ -159,14 +158,14 @@ static void inner_numbers(sched *s, uint32_t n, uint32_t i) {
     s->numbers.count = 0;
     s->mark_stamp++;
     for (uint32_t k = begin[i]; k < begin[i + 1]; k++) {
-        const uint32_t earlier = (uint32_t)s->inner.data[k] - s->first[n];
+        const uint32_t earlier = (uint32_t)s->inner.data[k];
         for (uint32_t j = begin[earlier]; j < begin[earlier + 1]; j++)
             s->mark[(uint32_t)s->inner.data[j]] = s->mark_stamp;
     }
     for (uint32_t k = begin[i]; k < begin[i + 1]; k++) {
         const uint32_t earlier = (uint32_t)s->inner.data[k];
         if (s->mark[earlier] != s->mark_stamp && (k == begin[i] || s->inner.data[k] != s->inner.data[k - 1]))
-            sched_u32s_push(s->memory, &s->numbers, earlier);
+            sched_u32s_push(s->memory, &s->numbers, s->first[n] + earlier);
     }
 }
 
@@ -179,7 +178,7 @@ static void find_keys(sched *s, uint32_t n, uint32_t **lists, uint32_t *key_of) 
     size_t inner = 0;
     s->candidates.count = 0;
     for (uint32_t i = 0; i <= count; i++) {
-        while (inner < s->inner.count && s->inner.data[inner] >> 32 < s->first[n] + i) inner++;
+        while (inner < s->inner.count && s->inner.data[inner] >> 32 < i) inner++;
         sched_u32s_push(s->memory, &s->candidates, (uint32_t)inner);
     }
     sched_words_reset(s->memory, &s->keys, 64);
@@ -258,7 +257,7 @@ static void find_last(sched *s, uint32_t n) {
         sched_group *g = s->groups[k];
         s->numbers.count = 0;
         for (uint32_t m = 0; m < g->member_begin[g->class_count]; m++)
-            sched_u32s_push(s->memory, &s->numbers, g->members[m]);
+            sched_u32s_push(s->memory, &s->numbers, s->first[n] + g->members[m]);
         g->all = sched_set_numbers(s, n, s->numbers.data, reduce(s, n, s->numbers.data, s->numbers.count));
     }
 }

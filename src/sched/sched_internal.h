@@ -54,12 +54,23 @@ typedef struct sched_group {
     uint32_t class_count;
     int64_t *bounds;        /* 2 * rank numbers a class */
     uint32_t *member_begin; /* class_count + 1 places in members */
-    uint32_t *members;      /* instruction numbers, ascending inside a class */
+    uint32_t *members;      /* instructions by their index in the node, ascending inside a class */
     uint32_t all;           /* the set of all members */
     sched_bounds hull;
-    uint32_t *order; /* the tree over classes, made when first needed (box.c) */
+    struct sched_group *like; /* the first group with these classes, which has the tree for all of them */
+    uint32_t *order;          /* the tree over classes, made when first needed (box.c) */
     int64_t *tree;
 } sched_group;
+
+/* The groups of a node, from which those of equal nodes are made. */
+typedef struct sched_pattern {
+    int count;
+    struct {
+        sched_group *group;
+        int param;
+        uint32_t *class_of; /* by index in the node: the class, or SCHED_NO_ID */
+    } part[SCHED_NODE_GROUPS];
+} sched_pattern;
 
 typedef struct sched_history { /* the groups on a tensor that later accesses may have to follow, oldest first */
     sched_group **groups;
@@ -115,8 +126,11 @@ typedef struct sched {
     bool *ordered;                          /* by node: some of its instructions wait for others of it */
     uint32_t *mark, mark_stamp;             /* by number */
     sched_group *groups[SCHED_NODE_GROUPS]; /* of the current node */
-    uint32_t *class_of[SCHED_NODE_GROUPS];  /* by index in the node: the class, or SCHED_NO_ID */
+    const uint32_t *class_of[SCHED_NODE_GROUPS];
     int group_count;
+    sched_words pattern_keys;
+    sched_pattern **patterns; /* by key */
+    size_t pattern_capacity;
 
     /* prune.c: a row of `width` words for each node */
     size_t width;
@@ -152,8 +166,6 @@ typedef struct sched {
     size_t key_capacity;
     int64_t *raw;
     size_t raw_capacity;
-    uint32_t *class_scratch[SCHED_NODE_GROUPS];
-    size_t class_scratch_capacity;
 } sched;
 
 /* number.c: from one instruction of a node to the next: its grid index. */
