@@ -26,6 +26,19 @@ typedef struct layer_pair {
     bool own; /* both are of this node */
 } layer_pair;
 
+/* Nodes with one key touch the same elements of their operands. */
+typedef struct boxes_key {
+    tile_instance instance;
+    bool written[TILE_PARAMS]; /* by tensor ordinal: neither an input nor a weight, which nothing writes */
+} boxes_key;
+
+/* What they touch of what is written, by grid point, first axis slowest. */
+typedef struct node_boxes {
+    uint32_t *begin; /* a place in boxes for each point, and the end */
+    tile_box *boxes;
+    size_t count, capacity;
+} node_boxes;
+
 typedef struct checker {
     const mt_program *p;
     mt_error *error;
@@ -36,9 +49,13 @@ typedef struct checker {
     uint32_t *last_node;   /* by tensor: the last node that has it as an operand */
     uint64_t *seen;
     size_t seen_words; /* bits: grid points of the node */
+    map known_boxes;   /* by boxes_key: index into all_boxes */
+    const node_boxes **all_boxes;
+    size_t boxes_count, boxes_capacity;
 
     /* the node that is being checked */
-    tile_instance instance;
+    boxes_key key;
+    const node_boxes *boxes;
     int64_t grid[TILE_AXES];
     bool in_grid_order;                    /* numbers ascend with the grid, first axis slowest */
     program_layer *layers[TILE_PARAMS][2]; /* by tensor ordinal and direction */
@@ -88,7 +105,7 @@ static program_space *space_of(checker *c, uint32_t tensor) {
 
 static mt_status check_grid_point(checker *c, const program_instruction *first, size_t i, int64_t *before) {
     const program_instruction *n = &c->p->instructions[i];
-    const tile_op *op = c->instance.op;
+    const tile_op *op = c->key.instance.op;
     if (memcmp(n->tensor, first->tensor, sizeof n->tensor) || memcmp(n->arg, first->arg, sizeof n->arg) ||
         memcmp(n->live, first->live, sizeof n->live))
         return fail(c, i, "its operands differ from those of its node's first instruction");
@@ -105,19 +122,63 @@ static mt_status check_grid_point(checker *c, const program_instruction *first, 
     return MT_OK;
 }
 
-/* Puts the instruction's boxes into the node's layers. */
-static mt_status collect(checker *c, size_t i) {
-    const program_instruction *n = &c->p->instructions[i];
+static bool add_boxes(checker *c, node_boxes *b, const int64_t *index) {
     tile_summary s;
-    int64_t index[TILE_AXES];
-    for (int a = 0; a < TILE_AXES; a++) index[a] = n->index[a];
-    tile_summarise(&c->instance, index, &s);
+    tile_summarise(&c->key.instance, index, &s);
     for (int k = 0; k < s.box_count; k++) {
-        const tile_box *box = &s.box[k];
+        if (!c->key.written[s.box[k].tensor]) continue;
+        tile_box *boxes = arena_grow(c->memory, b->boxes, sizeof *b->boxes, b->count, &b->capacity);
+        if (!boxes) return false;
+        b->boxes = boxes;
+        b->boxes[b->count++] = s.box[k];
+    }
+    return true;
+}
+
+/* The boxes of a node with that many grid points; NULL: no memory. */
+static const node_boxes *make_boxes(checker *c, int64_t points) {
+    int64_t index[TILE_AXES] = {0};
+    node_boxes *b = ARENA_NEW(c->memory, node_boxes);
+    if (!b || !(b->begin = ARENA_ARRAY(c->memory, (size_t)points + 1, uint32_t))) return NULL;
+    for (int64_t point = 0; point < points; point++) {
+        b->begin[point] = (uint32_t)b->count;
+        if (!add_boxes(c, b, index)) return NULL;
+        for (int a = c->key.instance.op->axis_total - 1; a >= 0 && ++index[a] == c->grid[a]; a--) index[a] = 0;
+    }
+    b->begin[points] = (uint32_t)b->count;
+    return b;
+}
+
+/* Layers of a model are equal: boxes are computed for one of them. */
+static bool find_boxes(checker *c, const program_instruction *first, int64_t points) {
+    for (int k = 0; k < TILE_PARAMS; k++) {
+        const bool tensor = k < c->key.instance.op->tensor_count;
+        const int role = tensor ? c->binding.views[first->tensor[k]].tensor->role : MT_INPUT;
+        c->key.written[k] = role != MT_INPUT && role != MT_WEIGHT;
+    }
+    const int64_t known = map_get(&c->known_boxes, (const char *)&c->key, sizeof c->key);
+    if (known >= 0) {
+        c->boxes = c->all_boxes[known];
+        return true;
+    }
+    boxes_key *key = ARENA_NEW(c->memory, boxes_key);
+    const node_boxes **all =
+        arena_grow(c->memory, c->all_boxes, sizeof *c->all_boxes, c->boxes_count, &c->boxes_capacity);
+    if (all) c->all_boxes = all;
+    if (!key || !all || !(c->boxes = make_boxes(c, points))) return false;
+    memcpy(key, &c->key, sizeof *key);
+    c->all_boxes[c->boxes_count] = c->boxes;
+    return map_put(c->memory, &c->known_boxes, (const char *)key, sizeof *key, (int64_t)c->boxes_count++);
+}
+
+/* Puts the instruction's boxes into the node's layers. */
+static mt_status collect(checker *c, size_t i, int64_t point) {
+    const program_instruction *n = &c->p->instructions[i];
+    for (uint32_t k = c->boxes->begin[point]; k < c->boxes->begin[point + 1]; k++) {
+        const tile_box *box = &c->boxes->boxes[k];
         const program_view *v = &c->binding.views[n->tensor[box->tensor]];
-        if (v->tensor->role == MT_INPUT || v->tensor->role == MT_WEIGHT) continue; /* nothing writes them */
         program_region r;
-        program_view_region(v, &c->instance, n, box, &r);
+        program_view_region(v, &c->key.instance, n, box, &r);
         if (r.first >= r.last) continue;
         program_layer **l = &c->layers[box->tensor][box->writes];
         if (!*l) {
@@ -140,9 +201,9 @@ static mt_status collect_node(checker *c, const program_node *node) {
         if (p->instructions[i].opcode == PROGRAM_JOIN) continue;
         if (first == end) {
             first = i;
-            status = program_bind_instance(p, &c->binding, &p->instructions[i], &c->instance, c->error);
+            status = program_bind_instance(p, &c->binding, &p->instructions[i], &c->key.instance, c->error);
             if (status != MT_OK) return status;
-            expected = tile_instance_grid(&c->instance, c->grid);
+            expected = tile_instance_grid(&c->key.instance, c->grid);
             if (expected < 0 || expected > node->count)
                 return error_set(c->error, MT_E_FORMAT, program_string(p, node->name),
                                  "node '%s' has %u instructions; its grid has %lld points",
@@ -151,10 +212,11 @@ static mt_status collect_node(checker *c, const program_node *node) {
             if (words > c->seen_words && !(c->seen = arena_array(c->memory, c->seen_words = words, sizeof *c->seen)))
                 return out_of_memory(c);
             memset(c->seen, 0, words * sizeof *c->seen);
+            if (!find_boxes(c, &p->instructions[i], expected)) return out_of_memory(c);
         }
         count++;
         status = check_grid_point(c, &p->instructions[first], i, &before);
-        if (status == MT_OK) status = collect(c, i);
+        if (status == MT_OK) status = collect(c, i, before);
     }
     if (status == MT_OK && (first == end || count != expected))
         status = error_set(c->error, MT_E_FORMAT, program_string(p, node->name),
