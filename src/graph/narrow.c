@@ -15,8 +15,31 @@
 typedef struct narrower {
     mt_graph *g;
     const graph_target *target;
+    size_t *first_use; /* by tensor: where its uses begin in `uses`; those of the next tensor end them */
+    struct narrow_use {
+        size_t node;
+        int param;
+    } * uses;  /* in the order of nodes */
     bool wide; /* graph_gets_wide's answer */
 } narrower;
+
+/* Which nodes touch a tensor, through which parameters. */
+static void find_uses(narrower *w) {
+    const mt_graph *g = w->g;
+    w->first_use = ARENA_ARRAY(g->memory, g->tensor_count + 2, size_t);
+    for (int fill = 0; fill < 2; fill++) { /* counts each tensor's uses two places on, then fills them in */
+        for (size_t i = 0; i < g->node_count; i++)
+            for (int p = 0; p < g->nodes[i].param_count; p++) {
+                if (g->nodes[i].signature[p].kind > TILE_INOUT) continue;
+                size_t *at = &w->first_use[g->views[g->nodes[i].operand[p]].tensor + (fill ? 1 : 2)];
+                if (fill) w->uses[*at] = (struct narrow_use){i, p};
+                ++*at;
+            }
+        if (fill) break;
+        for (size_t t = 0; t < g->tensor_count; t++) w->first_use[t + 2] += w->first_use[t + 1];
+        w->uses = ARENA_ARRAY(g->memory, w->first_use[g->tensor_count + 1], struct narrow_use);
+    }
+}
 
 /* Every load of the parameter in the tree is rounded to *to, which is set by the first. */
 static bool is_rounded(const tile_node *n, int param, const tile_format **to) {
@@ -64,17 +87,16 @@ static bool stores_f32(const tile_statement *s, int param) {
 static bool is_good(narrower *w, int tensor) {
     mt_graph *g = w->g;
     bool wide = false;
-    for (size_t i = 0; i < g->node_count; i++) {
+    for (size_t u = w->first_use[tensor]; u < w->first_use[tensor + 1]; u++) {
+        const size_t i = w->uses[u].node;
         const graph_node *n = &g->nodes[i];
-        for (int p = 0; p < n->param_count; p++) {
-            const tile_op *op;
-            mt_error ignored;
-            if (n->signature[p].kind > TILE_INOUT || g->views[n->operand[p]].tensor != tensor) continue;
-            if (graph_bind_node(g, n, NULL, 0, &op, &ignored) != MT_OK) return false;
-            if (n->signature[p].kind == TILE_OUT && !stores_f32(op->body, p)) return false;
-            wide = wide || (n->signature[p].kind == TILE_IN &&
-                            graph_is_wide(g, n, w->target, graph_processors_of(g, i, w->target)));
-        }
+        const int p = w->uses[u].param;
+        const tile_op *op;
+        mt_error ignored;
+        if (graph_bind_node(g, n, NULL, 0, &op, &ignored) != MT_OK) return false;
+        if (n->signature[p].kind == TILE_OUT && !stores_f32(op->body, p)) return false;
+        wide = wide || (n->signature[p].kind == TILE_IN &&
+                        graph_is_wide(g, n, w->target, graph_processors_of(g, i, w->target)));
     }
     return wide;
 }
@@ -83,17 +105,15 @@ static bool is_good(narrower *w, int tensor) {
 static const tile_format *rounded_type(narrower *w, int tensor) {
     mt_graph *g = w->g;
     const tile_format *to = NULL;
-    for (size_t i = 0; i < g->node_count; i++) {
-        const graph_node *n = &g->nodes[i];
-        for (int p = 0; p < n->param_count; p++) {
-            const tile_op *op;
-            mt_error ignored;
-            if (n->signature[p].kind > TILE_INOUT || g->views[n->operand[p]].tensor != tensor) continue;
-            if (n->signature[p].kind == TILE_INOUT || !n->signature[p].type_constant) return NULL;
-            if (n->signature[p].kind == TILE_IN &&
-                (graph_bind_node(g, n, NULL, 0, &op, &ignored) != MT_OK || !statements_round(op->body, p, &to)))
-                return NULL;
-        }
+    for (size_t u = w->first_use[tensor]; u < w->first_use[tensor + 1]; u++) {
+        const graph_node *n = &g->nodes[w->uses[u].node];
+        const int p = w->uses[u].param;
+        const tile_op *op;
+        mt_error ignored;
+        if (n->signature[p].kind == TILE_INOUT || !n->signature[p].type_constant) return NULL;
+        if (n->signature[p].kind == TILE_IN &&
+            (graph_bind_node(g, n, NULL, 0, &op, &ignored) != MT_OK || !statements_round(op->body, p, &to)))
+            return NULL;
     }
     return to;
 }
@@ -101,6 +121,7 @@ static const tile_format *rounded_type(narrower *w, int tensor) {
 static void run(void *context) {
     narrower *w = context;
     mt_graph *g = w->g;
+    find_uses(w);
     for (size_t t = 0; t < g->tensor_count; t++) {
         graph_tensor *tensor = &g->tensors[t];
         if (tensor->role != MT_TEMP || tensor->type != graph_type(g, tile_format_scalar("f32", 3))) continue;

@@ -41,7 +41,7 @@ mt_status tile_library(const tile_file **out, mt_error *error) {
 
 static const tile_format *find_in(const tile_file *f, const char *name) {
     for (const ast_format *i = f->formats; i; i = i->next)
-        if (!strcmp(i->format->name, name)) return i->format;
+        if (*i->format->name == *name && !strcmp(i->format->name, name)) return i->format;
     return NULL;
 }
 
@@ -52,7 +52,7 @@ const tile_format *tile_format_find(const char *name) {
 }
 
 const tile_format *tile_file_find_format(const tile_file *f, const char *name) {
-    const tile_format *own = find_in(f, name);
+    const tile_format *own = f == &library.file ? NULL : find_in(f, name);
     return own ? own : tile_format_find(name);
 }
 

@@ -72,9 +72,10 @@ static const tile_format scalar_formats[] = {
 };
 
 const tile_format *tile_format_scalar(const char *name, size_t length) {
+    if (!length) return NULL;
     for (size_t i = 0; i < COUNT_OF(scalar_formats); i++) {
         const tile_format *f = &scalar_formats[i];
-        if (strlen(f->name) == length && !memcmp(f->name, name, length)) return f;
+        if (*f->name == *name && strlen(f->name) == length && !memcmp(f->name, name, length)) return f;
     }
     return NULL;
 }
