@@ -1,9 +1,13 @@
 /* The engine: one sequence on one machine. Two programs share its cache: one takes a single token, the other up to
  * `rows` tokens of a prompt. Others are compiled when tokens are first to be chosen with top-k, top-p or min-p inside
- * the machine. */
+ * the machine.
+ *
+ * The prompt's program is compiled by a thread of its own, while the other one is compiled, loaded and given its
+ * weights. */
 #include "graph/graph.h"
 #include "llm/engine.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 
 static mt_status memory_of(engine_program *l, const char *name, void *out, mt_error *error) {
@@ -73,12 +77,11 @@ static int32_t prompt_rows(const mt_engine *e) {
     return (int32_t)min_i64(many ? MANY : FEW, e->context);
 }
 
-static mt_status load(mt_engine *e, engine_program *l, int32_t rows, mt_sampling sampling, mt_error *error) {
+static mt_status compile(const mt_engine *e, engine_program *l, int32_t rows, mt_sampling sampling, mt_error *error) {
     mt_graph *g = NULL;
     const mt_engine_options *o = &e->options;
-    const char *machine_name = mt_machine_name(e->machine);
     const mt_step step = step_of(e, rows, sampling);
-    const mt_target target = {.machine = machine_name,
+    const mt_target target = {.machine = mt_machine_name(e->machine),
                               .architecture = mt_machine_architecture(e->machine),
                               .processors = mt_machine_processors(e->machine),
                               .placement = o->placement,
@@ -86,14 +89,54 @@ static mt_status load(mt_engine *e, engine_program *l, int32_t rows, mt_sampling
     l->rows = rows;
     mt_status status = mt_model_graph(e->model, &step, &g, error);
     if (status == MT_OK) status = mt_compile(g, &target, &l->program, error);
-    if (status == MT_OK) status = mt_session_create(&l->session, e->machine, l->program, error);
+    mt_graph_destroy(g);
+    return status;
+}
+
+/* Loads what was compiled. */
+static mt_status start(mt_engine *e, engine_program *l, mt_sampling sampling, mt_error *error) {
+    mt_status status = mt_session_create(&l->session, e->machine, l->program, error);
     if (status == MT_OK) status = mt_model_bind(e->model, l->program, l->session, error);
     if (status == MT_OK && sampling) status = bind_box(e, l, error);
     if (status == MT_OK && !sampling) status = memory_of(l, "logits", &l->logits, error);
     if (status == MT_OK && !sampling) status = memory_of(l, "ids", &l->ids, error);
     if (status == MT_OK && l != &e->single) status = share_states(e, l, error);
-    mt_graph_destroy(g);
     return status;
+}
+
+static mt_status load(mt_engine *e, engine_program *l, int32_t rows, mt_sampling sampling, mt_error *error) {
+    const mt_status status = compile(e, l, rows, sampling, error);
+    return status == MT_OK ? start(e, l, sampling, error) : status;
+}
+
+typedef struct prompt_call {
+    mt_engine *e;
+    int64_t rows; /* 0: as many as are good */
+    mt_error error;
+    mt_status status;
+} prompt_call;
+
+static void *compile_prompt(void *context) {
+    prompt_call *c = context;
+    const int32_t rows = c->rows ? (int32_t)c->rows : prompt_rows(c->e);
+    if (rows > 1) c->status = compile(c->e, &c->e->prompt, rows, MT_SAMPLE_NOT, &c->error);
+    return NULL;
+}
+
+/* Both programs. */
+static mt_status load_all(mt_engine *e, int64_t rows, mt_sampling sampling, mt_error *error) {
+    prompt_call prompt = {.e = e, .rows = rows, .status = MT_OK};
+    pthread_t thread;
+    const bool beside = !pthread_create(&thread, NULL, compile_prompt, &prompt);
+    const mt_status status = load(e, &e->single, 1, sampling, error);
+    if (beside)
+        pthread_join(thread, NULL);
+    else if (status == MT_OK)
+        compile_prompt(&prompt);
+    if (status != MT_OK) return status;
+    if (prompt.status != MT_OK && error) *error = prompt.error;
+    if (prompt.status != MT_OK || !e->prompt.program) return prompt.status;
+    return start(e, &e->prompt, MT_SAMPLE_NOT, error);
 }
 
 static void unload(engine_program *l) {
@@ -150,9 +193,7 @@ mt_status mt_engine_create(mt_engine **out, const mt_model *m, mt_machine *machi
     const bool samples =
         o->sampler == MT_SAMPLER_MACHINE || (o->sampler == MT_SAMPLER_AUTO && is_gpu(mt_machine_name(machine)));
     mt_status status = samples ? make_box(e, error) : MT_OK;
-    if (status == MT_OK) status = load(e, &e->single, 1, samples ? MT_SAMPLE_PLAIN : MT_SAMPLE_NOT, error);
-    const int32_t rows = given ? (int32_t)given : prompt_rows(e);
-    if (status == MT_OK && rows > 1) status = load(e, &e->prompt, rows, MT_SAMPLE_NOT, error);
+    if (status == MT_OK) status = load_all(e, given, samples ? MT_SAMPLE_PLAIN : MT_SAMPLE_NOT, error);
     if (status == MT_OK)
         *out = e;
     else
