@@ -258,9 +258,10 @@ static void push_bytes(sched *s, const void *data, size_t size) {
     }
 }
 
-/* The pattern of a node: of the first one whose op, instance and places of its operands in their tensors are the same.
+/* The pattern of a node: of the first one whose op, instance and places of its operands in their tensors are the same,
+ * and which of its operands are of one tensor.
  * Layers of a model are equal, so that boxes are computed for one of them. */
-static const sched_pattern *pattern_of(sched *s, uint32_t n) {
+static sched_pattern *pattern_of(sched *s, uint32_t n) {
     const graph_node *node = &s->graph->nodes[n];
     s->words.count = 0;
     push_bytes(s, &node->instance, sizeof node->instance);
@@ -270,7 +271,11 @@ static const sched_pattern *pattern_of(sched *s, uint32_t n) {
         const graph_view *v = &s->graph->views[node->operand[p]];
         const graph_tensor *t = &s->graph->tensors[v->tensor];
         const uint32_t written = s->written[v->tensor];
+        uint32_t first = 0; /* operand of that tensor */
+        while (node->op->params[first].kind > TILE_INOUT || s->graph->views[node->operand[first]].tensor != v->tensor)
+            first++;
         push_bytes(s, &written, sizeof written);
+        push_bytes(s, &first, sizeof first);
         if (!written) continue;
         push_bytes(s, &t->type, sizeof t->type);
         push_bytes(s, &t->rank, sizeof t->rank);
@@ -291,7 +296,7 @@ static const sched_pattern *pattern_of(sched *s, uint32_t n) {
 
 void sched_collect(sched *s, uint32_t n) {
     const graph_node *node = &s->graph->nodes[n];
-    const sched_pattern *pattern = pattern_of(s, n);
+    const sched_pattern *pattern = s->pattern = pattern_of(s, n);
     const uint32_t count = s->first[n + 1] - s->first[n];
     s->group_count = pattern->count;
     for (int k = 0; k < pattern->count; k++) {

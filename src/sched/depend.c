@@ -124,16 +124,13 @@ static void inner_pairs(sched *s, sched_group *h, sched_group *g) {
     }
 }
 
-/* Leaves in s->inner, sorted, what instructions of the node wait for inside it, by their indices in it. */
-static void order_inside(sched *s, uint32_t n) {
-    const uint64_t count = s->first[n + 1] - s->first[n];
-    s->inner.count = 0;
+static void find_order_inside(sched *s, uint32_t count) {
     for (int a = 0; a < s->group_count; a++)
         for (int b = 0; b < s->group_count; b++) {
             sched_group *h = s->groups[a], *g = s->groups[b];
             if (h->tensor != g->tensor || (!h->writes && !g->writes) || (h->unordered && g->unordered)) continue;
             inner_pairs(s, h, g);
-            if (s->inner.count > 32 * count + 4096) { /* nearly all conflict with all: one after another */
+            if (s->inner.count > 32 * (uint64_t)count + 4096) { /* nearly all conflict with all: one after another */
                 s->inner.count = 0;
                 for (uint32_t i = 1; i < count; i++) sched_u64s_push(s->memory, &s->inner, (uint64_t)i << 32 | (i - 1));
                 for (int k = 0; k < s->group_count; k++) s->groups[k]->tiles = false;
@@ -141,6 +138,22 @@ static void order_inside(sched *s, uint32_t n) {
             }
         }
     sched_sort_u64(s->inner.data, s->inner.count);
+}
+
+/* Leaves in s->inner, sorted, what instructions of the node wait for inside it, by their indices in it. */
+static void order_inside(sched *s, uint32_t n) {
+    sched_pattern *p = s->pattern;
+    s->inner.count = 0;
+    if (p->ordered) {
+        for (size_t i = 0; i < p->inner_count; i++) sched_u64s_push(s->memory, &s->inner, p->inner[i]);
+        return;
+    }
+    find_order_inside(s, s->first[n + 1] - s->first[n]);
+    p->ordered = true;
+    p->inner = ARENA_ARRAY(s->memory, s->inner.count, uint64_t);
+    p->inner_count = s->inner.count;
+    if (s->inner.count) memcpy(p->inner, s->inner.data, s->inner.count * sizeof *p->inner);
+    for (int k = 0; k < p->count; k++) p->part[k].group->tiles = s->groups[k]->tiles;
 }
 
 /* ---- lists of instructions ---- */

@@ -70,6 +70,9 @@ typedef struct sched_pattern {
         int param;
         uint32_t *class_of; /* by index in the node: the class, or SCHED_NO_ID */
     } part[SCHED_NODE_GROUPS];
+    bool ordered; /* depend.c has found the order inside a node, in pairs, and which groups tile */
+    uint64_t *inner;
+    size_t inner_count;
 } sched_pattern;
 
 typedef struct sched_history { /* the groups on a tensor that later accesses may have to follow, oldest first */
@@ -128,6 +131,7 @@ typedef struct sched {
     sched_group *groups[SCHED_NODE_GROUPS]; /* of the current node */
     const uint32_t *class_of[SCHED_NODE_GROUPS];
     int group_count;
+    sched_pattern *pattern;
     sched_words pattern_keys;
     sched_pattern **patterns; /* by key */
     size_t pattern_capacity;
