@@ -25,46 +25,55 @@ uint32_t program_intern(program_builder *b, const char *s) {
     return (uint32_t)offset;
 }
 
-mt_status program_finish(program_builder *b, mt_program **out, mt_error *error) {
+mt_status program_lay_out(program_builder *b, mt_error *error) {
     static char empty[1];
-    *out = NULL;
     if (!b->strings_count) b->strings = empty, b->strings_count = 1;
-    program_header header = {.magic = "MONOTILE",
-                             .version = PROGRAM_VERSION,
-                             .header_bytes = sizeof header,
-                             .placement = b->placement,
-                             .processor_count = b->processor_count,
-                             .slot_bytes = b->slot_bytes};
-    uint64_t end = sizeof header;
+    b->header = (program_header){.magic = "MONOTILE",
+                                 .version = PROGRAM_VERSION,
+                                 .header_bytes = sizeof b->header,
+                                 .placement = b->placement,
+                                 .processor_count = b->processor_count,
+                                 .slot_bytes = b->slot_bytes};
+    uint64_t end = sizeof b->header;
     if (b->strings_count > UINT32_MAX)
         return error_set(error, MT_E_LIMIT, NULL, "the program's texts have more than 2^32 bytes");
 #define X(name, type, what)                                                                                            \
     end = align_up(end, PROGRAM_ALIGNMENT);                                                                            \
-    header.name = (program_section){end, b->name##_count};                                                             \
+    b->header.name = (program_section){end, b->name##_count};                                                          \
     end += b->name##_count * sizeof(type);
     PROGRAM_SECTIONS(X)
 #undef X
     end = align_up(end, PROGRAM_ALIGNMENT);
-    header.file_bytes = end;
-    uint8_t *bytes = aligned_alloc(PROGRAM_ALIGNMENT, end);
+    b->header.file_bytes = end;
+    uint8_t *bytes = b->bytes = aligned_alloc(PROGRAM_ALIGNMENT, end);
     if (!bytes)
         return error_set(error, MT_E_MEMORY, NULL, "no memory for a program of %llu bytes", (unsigned long long)end);
-    uint64_t written = sizeof header; /* what lies between sections is zero */
+    uint64_t written = sizeof b->header; /* what lies between sections is zero */
 #define X(name, type, what)                                                                                            \
-    memset(bytes + written, 0, header.name.offset - written);                                                          \
-    if (b->name##_count) memcpy(bytes + header.name.offset, b->name, b->name##_count * sizeof(type));                  \
-    written = header.name.offset + b->name##_count * sizeof(type);
+    memset(bytes + written, 0, b->header.name.offset - written);                                                       \
+    if (b->name)                                                                                                       \
+        memcpy(bytes + b->header.name.offset, b->name, b->name##_count * sizeof(type));                                \
+    else                                                                                                               \
+        b->name = (type *)(void *)(bytes + b->header.name.offset);                                                     \
+    written = b->header.name.offset + b->name##_count * sizeof(type);
     PROGRAM_SECTIONS(X)
 #undef X
     memset(bytes + written, 0, end - written);
-    const hash128 hash = hash_bytes(bytes + sizeof header, end - sizeof header);
-    header.hash[0] = hash.low;
-    header.hash[1] = hash.high;
-    memcpy(bytes, &header, sizeof header);
+    return MT_OK;
+}
+
+mt_status program_finish(program_builder *b, mt_program **out, mt_error *error) {
+    uint8_t *bytes = b->bytes;
+    const uint64_t end = b->header.file_bytes;
+    const hash128 hash = hash_bytes(bytes + sizeof b->header, end - sizeof b->header);
+    b->header.hash[0] = hash.low;
+    b->header.hash[1] = hash.high;
+    memcpy(bytes, &b->header, sizeof b->header);
     const mt_status status = program_open_memory(out, bytes, end, "the program just built", error);
     if (status == MT_OK)
         (*out)->owned = bytes;
     else
         free(bytes);
+    b->bytes = NULL;
     return status;
 }

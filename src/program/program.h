@@ -114,7 +114,8 @@ typedef struct mt_program {
 static inline const char *program_string(const mt_program *p, uint32_t offset) { return p->strings + offset; }
 
 /* encode.c --------------------------------------------------------------------------------------------------------
- * A builder collects the sections in growable arrays and lays them out once. */
+ * A builder collects the sections in growable arrays and lays them out once. Sections of which only the count is set by
+ * then, and no array, are written where they lie in the file: instructions, which are most of it. */
 typedef struct program_builder {
     arena *memory;
 #define X(name, type, what)                                                                                            \
@@ -125,10 +126,15 @@ typedef struct program_builder {
     map interned;
     uint32_t placement, processor_count;
     uint64_t slot_bytes;
+    program_header header; /* set when laid out, with the next */
+    uint8_t *bytes;        /* of the file */
 } program_builder;
 /* The offset of a string in the string section; equal strings share. Offset 0 is "". */
 uint32_t program_intern(program_builder *b, const char *s);
-/* Lays the sections out, hashes, and checks the result. */
+/* Makes the file's bytes with the sections that are there. The others' arrays are in it from then on, to be written
+ * whole. The caller frees b->bytes when it does not come to program_finish. */
+mt_status program_lay_out(program_builder *b, mt_error *error);
+/* Hashes and checks the program, which gets the bytes; what the builder collected is not needed. */
 mt_status program_finish(program_builder *b, mt_program **out, mt_error *error);
 
 /* decode.c -------------------------------------------------------------------------------------------------------- */

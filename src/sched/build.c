@@ -1,9 +1,11 @@
 /* The schedule from end to end: the passes of sched.h, in their order. */
+#include <stdlib.h>
+
 #include "sched/sched_internal.h"
 
 typedef struct build_call {
     sched s;
-    program_builder b;
+    program_builder *b;
 } build_call;
 
 static void build(void *context) {
@@ -13,7 +15,7 @@ static void build(void *context) {
     if (s->status == MT_OK) sched_slot_begin(s);
     if (s->status == MT_OK) sched_depend(s);
     if (s->status == MT_OK) sched_barrier(s);
-    if (s->status == MT_OK) sched_emit(s, &c->b);
+    if (s->status == MT_OK) sched_emit(s, c->b);
 }
 
 mt_status sched_build(const mt_graph *lowered, const graph_target *target, mt_program **out, mt_error *error) {
@@ -23,11 +25,13 @@ mt_status sched_build(const mt_graph *lowered, const graph_target *target, mt_pr
         return error_set(error, MT_E_LIMIT, NULL, "a graph has at most %d nodes", INT32_MAX);
     arena *memory = arena_new();
     build_call *c = memory ? ARENA_NEW(memory, build_call) : NULL;
+    program_builder b = {0};
     mt_status status = MT_OK;
     if (!c) {
         status = error_set(error, MT_E_MEMORY, NULL, "no memory for the schedule");
         goto cleanup;
     }
+    c->b = &b;
     c->s = (sched){.memory = memory,
                    .graph = lowered,
                    .target = target,
@@ -37,8 +41,9 @@ mt_status sched_build(const mt_graph *lowered, const graph_target *target, mt_pr
         status = error_set(error, MT_E_MEMORY, NULL, "no memory for the schedule");
     else
         status = c->s.status;
-    if (status == MT_OK) status = program_finish(&c->b, out, error);
 cleanup:
-    arena_free(memory);
+    arena_free(memory); /* first: checking a program takes much memory, too */
+    if (status == MT_OK) return program_finish(&b, out, error);
+    free(b.bytes);
     return status;
 }

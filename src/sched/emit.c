@@ -115,43 +115,61 @@ static void set_waits(const sched *s, program_instruction *i, const uint32_t *ba
     for (uint32_t k = 0; k < count; k++) i->wait[k] = barriers[k], i->target[k] = s->arrivals[barriers[k]];
 }
 
-static void emit_instructions(sched *s, program_builder *b, const uint32_t *tensor_at) {
+/* Everything but the instructions themselves; what those of each node have in common. */
+static program_instruction *emit_nodes(sched *s, program_builder *b, const uint32_t *tensor_at) {
     const size_t total = s->instruction_count + s->join_count;
+    program_instruction *common = ARENA_ARRAY(s->memory, s->node_count, program_instruction);
     map ops = {0};
     sched_words operands = {0};
     size_t join = 0;
-    if (total > INT32_MAX) return limit(s, NULL, "instructions", INT32_MAX);
-    b->instructions = ARENA_ARRAY(b->memory, total, program_instruction);
+    if (total > INT32_MAX) {
+        limit(s, NULL, "instructions", INT32_MAX);
+        return NULL;
+    }
     b->nodes = ARENA_ARRAY(b->memory, s->node_count, program_node);
-    b->instructions_capacity = total;
     b->nodes_capacity = s->node_count;
     for (uint32_t n = 0; n < s->node_count && s->status == MT_OK; n++) {
         if (s->first[n] == s->first[n + 1]) continue; /* an empty grid */
         const graph_node *node = &s->graph->nodes[n];
         const uint32_t opcode = emit_op(s, b, &ops, node->op), at = (uint32_t)b->nodes_count++;
-        const program_instruction common = node_instruction(s, b, n, at, opcode, &operands, tensor_at);
+        common[n] = node_instruction(s, b, n, at, opcode, &operands, tensor_at);
+        b->nodes[at] = (program_node){program_intern(b, node->name), opcode, s->first[n] + (uint32_t)join, 0};
+        while (join < s->join_count && s->joins[join].next < s->first[n + 1]) join++;
+        b->nodes[at].count = s->first[n + 1] + (uint32_t)join - b->nodes[at].first;
+    }
+    b->barriers = ARENA_ARRAY(b->memory, s->barrier_count, program_barrier);
+    b->barriers_count = b->barriers_capacity = s->barrier_count;
+    for (size_t i = 0; i < s->barrier_count; i++) b->barriers[i].arrivals = s->arrivals[i];
+    b->instructions_count = total;
+    if (s->target->placement == MT_PLACE_STATIC) {
+        b->order_count = total;
+        b->processors_count = (size_t)s->target->processors;
+    }
+    return common;
+}
+
+static void emit_instructions(sched *s, program_builder *b, const program_instruction *common) {
+    program_instruction *out = b->instructions;
+    size_t join = 0;
+    for (uint32_t n = 0; n < s->node_count; n++) {
+        const graph_node *node = &s->graph->nodes[n];
         int64_t index[TILE_AXES] = {0};
-        b->nodes[at] = (program_node){program_intern(b, node->name), opcode, (uint32_t)b->instructions_count, 0};
-        for (uint32_t i = s->first[n]; i < s->first[n + 1]; i++) {
-            for (; join < s->join_count && s->joins[join].next == i; join++) {
-                program_instruction *out = &b->instructions[b->instructions_count++];
-                *out = (program_instruction){
-                    .opcode = PROGRAM_JOIN, .node = at, .arrive_count = 1, .arrive = {s->joins[join].arrive}};
+        for (uint32_t i = s->first[n]; i < s->first[n + 1]; i++, out++) {
+            for (; join < s->join_count && s->joins[join].next == i; join++, out++) {
+                *out = (program_instruction){.opcode = PROGRAM_JOIN,
+                                             .node = common[n].node,
+                                             .arrive_count = 1,
+                                             .arrive = {s->joins[join].arrive}};
                 set_waits(s, out, s->joins[join].wait, s->joins[join].wait_count);
             }
-            program_instruction *out = &b->instructions[b->instructions_count++];
-            *out = common;
+            *out = common[n];
             for (int a = 0; a < node->op->axis_total; a++) out->index[a] = (int32_t)index[a];
             set_waits(s, out, s->waits[s->list_of[i]].barrier, s->waits[s->list_of[i]].count);
             out->arrive_count = s->arrive_count[i];
             memcpy(out->arrive, s->arrive + (size_t)i * PROGRAM_ARRIVES, s->arrive_count[i] * sizeof *out->arrive);
             sched_next_index(node, index);
         }
-        b->nodes[at].count = (uint32_t)b->instructions_count - b->nodes[at].first;
     }
-    b->barriers = ARENA_ARRAY(b->memory, s->barrier_count, program_barrier);
-    b->barriers_count = b->barriers_capacity = s->barrier_count;
-    for (size_t i = 0; i < s->barrier_count; i++) b->barriers[i].arrivals = s->arrivals[i];
 }
 
 static void emit_order(sched *s, program_builder *b) {
@@ -160,10 +178,7 @@ static void emit_order(sched *s, program_builder *b) {
     if (s->target->placement != MT_PLACE_STATIC) return;
     uint32_t *place = ARENA_ARRAY(b->memory, total, uint32_t);
     uint32_t *next = ARENA_ARRAY(b->memory, processors, uint32_t);
-    b->processors = ARENA_ARRAY(b->memory, processors, program_processor);
-    b->processors_count = b->processors_capacity = processors;
-    b->order = ARENA_ARRAY(b->memory, total, uint32_t);
-    b->order_count = b->order_capacity = total;
+    memset(b->processors, 0, processors * sizeof *b->processors);
     for (uint32_t i = 0, turn = 0; i < total; i++) {
         place[i] = turn;
         b->processors[turn].count++;
@@ -183,6 +198,9 @@ void sched_emit(sched *s, program_builder *b) {
     program_intern(b, "");
     emit_lives(s, b);
     if (s->status == MT_OK) emit_tensors(s, b, tensor_at);
-    if (s->status == MT_OK) emit_instructions(s, b, tensor_at);
-    if (s->status == MT_OK) emit_order(s, b);
+    const program_instruction *common = s->status == MT_OK ? emit_nodes(s, b, tensor_at) : NULL;
+    if (s->status == MT_OK) s->status = program_lay_out(b, s->error);
+    if (s->status != MT_OK) return;
+    emit_instructions(s, b, common);
+    emit_order(s, b);
 }
