@@ -11,6 +11,8 @@
  */
 #include "sched/sched_internal.h"
 
+enum { MOST_KEPT_HITS = 64 };
+
 #define PRUNED 0x80000000u /* marks lists that are final; ids stay below */
 
 static const int64_t *class_bounds(const sched_group *g, uint32_t c) { return g->bounds + (size_t)c * 2 * g->rank; }
@@ -32,6 +34,34 @@ static size_t reduce(sched *s, uint32_t node, uint32_t *numbers, size_t count) {
     for (size_t i = 0; i < count; i++)
         if (s->mark[numbers[i]] != s->mark_stamp) numbers[kept++] = numbers[i];
     return kept;
+}
+
+/* The meeting of two groups; it may move when another one is asked for. */
+static sched_meeting *meeting_of(sched *s, const sched_group *h, const sched_group *g) {
+    const sched_group *const pair[] = {h->like, g->like};
+    uint32_t words[2 * sizeof(void *) / sizeof(uint32_t)];
+    memcpy(words, pair, sizeof pair);
+    size_t known = s->meeting_keys.count;
+    const uint32_t id = sched_words_intern(s->memory, &s->meeting_keys, words, COUNT_OF(words));
+    if (id == known)
+        ARENA_PUSH(s->memory, s->meetings, known, s->meeting_capacity)->hits =
+            ARENA_ARRAY(s->memory, h->class_count, uint32_t *);
+    return &s->meetings[id];
+}
+
+/* Fills s->hits with the classes of g that class c of h, in g's terms `box`, meets. */
+static void meet(sched *s, const sched_group *h, uint32_t c, sched_group *g, const int64_t *box) {
+    sched_meeting *m = meeting_of(s, h, g);
+    if (!m->hits[c]) {
+        sched_query(s, g, box);
+        if (s->hits.count > MOST_KEPT_HITS) return;
+        m->hits[c] = ARENA_ARRAY(s->memory, s->hits.count + 1, uint32_t);
+        m->hits[c][0] = (uint32_t)s->hits.count;
+        if (s->hits.count) memcpy(m->hits[c] + 1, s->hits.data, s->hits.count * sizeof *s->hits.data);
+        return;
+    }
+    s->hits.count = 0;
+    for (uint32_t k = 0; k < m->hits[c][0]; k++) sched_u32s_push(s->memory, &s->hits, m->hits[c][k + 1]);
 }
 
 /* The instructions of the classes in s->hits, as a set. */
@@ -67,7 +97,7 @@ static uint32_t *class_lists(sched *s, const sched_group *h) {
             if (!sched_overlap(h->rank, box, g->hull)) continue;
             uint32_t set = g->all;
             if (!sched_inside(h->rank, g->hull, box)) {
-                sched_query(s, g, box);
+                meet(s, h, c, g, box);
                 if (!s->hits.count) continue;
                 set = hit_set(s, g);
             }

@@ -75,6 +75,11 @@ typedef struct sched_pattern {
     size_t inner_count;
 } sched_pattern;
 
+/* Which classes of one group the classes of another meet. Groups with the same classes meet alike. */
+typedef struct sched_meeting {
+    uint32_t **hits; /* by class of the one: their count and they themselves, once asked for and when they are few */
+} sched_meeting;
+
 typedef struct sched_history { /* the groups on a tensor that later accesses may have to follow, oldest first */
     sched_group **groups;
     size_t count, capacity;
@@ -135,6 +140,10 @@ typedef struct sched {
     sched_words pattern_keys;
     sched_pattern **patterns; /* by key */
     size_t pattern_capacity;
+
+    sched_words meeting_keys; /* of two groups (`like`) */
+    sched_meeting *meetings;  /* by key */
+    size_t meeting_capacity;
 
     /* prune.c: a row of `width` words for each node */
     size_t width;
