@@ -291,7 +291,9 @@ typedef struct role_statement {
     int index;              /* FOR: the loop */
     const tile_node *begin, *end;
     struct role_statement *body, *otherwise;
-    const char *why; /* DOT, SKINNY, WIDE: the strategy was chosen because */
+    const char *why;                   /* DOT, SKINNY, WIDE: the strategy was chosen because */
+    const struct role_access *touched; /* role_accesses, from role_share on */
+    int touched_count;
 } role_statement;
 
 typedef struct role_op {

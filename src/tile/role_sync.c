@@ -84,15 +84,26 @@ static void live_at(role_op *r, int variable, int number) {
     v->last = (int)max_i64(v->last, number);
 }
 
+static void keep_accesses(role_lowering *l, role_statement *s) {
+    role_access touched[ROLE_ACCESSES];
+    const int count = role_accesses(l->r, s, touched);
+    if (count < 0) {
+        role_unsupported(l, s->line, "a statement that reads so many tiles");
+        return;
+    }
+    role_access *kept = ARENA_ARRAY(l->memory, (size_t)count, role_access);
+    if (count) memcpy(kept, touched, (size_t)count * sizeof *kept);
+    s->touched = kept;
+    s->touched_count = count;
+}
+
 /* Numbers statements and notes between which of them each buffer is touched. */
 static void number_statements(role_lowering *l, role_statement *s, int *number) {
-    role_access touched[ROLE_ACCESSES];
     for (; s; s = s->next) {
         s->number = ++*number;
-        const int count = role_accesses(l->r, s, touched);
-        if (count < 0) role_unsupported(l, s->line, "a statement that reads so many tiles");
-        for (int i = 0; i < count; i++)
-            if (touched[i].variable >= 0) live_at(l->r, touched[i].variable, s->number);
+        if (!s->touched) keep_accesses(l, s);
+        for (int i = 0; i < s->touched_count; i++)
+            if (s->touched[i].variable >= 0) live_at(l->r, s->touched[i].variable, s->number);
         number_statements(l, s->body, number);
         number_statements(l, s->otherwise, number);
     }
@@ -175,24 +186,15 @@ static void add_all(role_lowering *l, pendings *to, const pendings *from) {
     for (size_t i = 0; i < from->count; i++) add_pending(l, to, &from->items[i]);
 }
 
-/* What statement s itself touches. */
-static int own_touches(const role_op *r, const role_statement *s, pending *out) {
-    role_access touched[ROLE_ACCESSES];
-    const int count = role_accesses(r, s, touched);
-    for (int i = 0; i < count; i++) {
-        out[i] = (pending){touched[i], s->spread};
-    }
-    return count;
-}
-
 static bool conflicts(const role_op *r, const pendings *p, const role_statement *s) {
-    pending touched[ROLE_ACCESSES];
-    const int count = own_touches(r, s, touched);
-    for (int i = 0; i < count; i++)
+    for (int i = 0; i < s->touched_count; i++) {
+        const pending one = {s->touched[i], s->spread};
         for (size_t j = 0; j < p->count; j++)
-            if (conflict(r, &p->items[j], &touched[i])) return true;
+            if (conflict(r, &p->items[j], &one)) return true;
+    }
     return false;
 }
+
 static bool surely_runs(const role_op *r, const role_statement *loop) {
     int64_t begin[2], end[2];
     return role_range(r, loop->begin, &begin[0], &begin[1]) && role_range(r, loop->end, &end[0], &end[1]) &&
@@ -221,7 +223,6 @@ static void add_sync(role_lowering *l, role_statement **at, pendings *p) {
 }
 
 static void meet(role_lowering *l, role_statement **at, pendings *p) {
-    pending touched[ROLE_ACCESSES];
     for (; *at; at = &(*at)->next) {
         role_statement *s = *at;
         if (s->kind == ROLE_SYNC) {
@@ -239,8 +240,7 @@ static void meet(role_lowering *l, role_statement **at, pendings *p) {
             add_sync(l, at, p);
             at = &(*at)->next;
         }
-        const int count = own_touches(l->r, s, touched);
-        for (int i = 0; i < count; i++) add_pending(l, p, &touched[i]);
+        for (int i = 0; i < s->touched_count; i++) add_pending(l, p, &(pending){s->touched[i], s->spread});
         if (s->kind == ROLE_FOR && passed && surely_runs(l->r, s)) p->count = 0;
         add_all(l, p, &inside);
         if (s->kind == ROLE_IF) {
