@@ -26,18 +26,24 @@ typedef struct layer_pair {
     bool own; /* both are of this node */
 } layer_pair;
 
-/* Nodes with one key touch the same elements of their operands. */
-typedef struct boxes_key {
+/* Nodes with one key touch the same elements, but of other tensors. */
+typedef struct pattern_key {
     tile_instance instance;
-    bool written[TILE_PARAMS]; /* by tensor ordinal: neither an input nor a weight, which nothing writes */
-} boxes_key;
+    uint16_t live[PROGRAM_LIVES];
+    struct {
+        bool written;            /* neither an input nor a weight, which nothing writes; only then the others are set */
+        program_operand operand; /* tensor 0 */
+        uint32_t format, format_text;
+        int64_t extent[PROGRAM_RANK], bytes;
+    } tensor[PROGRAM_TENSORS]; /* by ordinal */
+} pattern_key;
 
-/* What they touch of what is written, by grid point, first axis slowest. */
-typedef struct node_boxes {
-    uint32_t *begin; /* a place in boxes for each point, and the end */
-    tile_box *boxes;
-    size_t count, capacity;
-} node_boxes;
+/* What the instructions of a node touch. Layers of a model are equal: it is found for one of them. */
+typedef struct pattern {
+    uint32_t *points; /* their grid points, first axis slowest, by number */
+    uint32_t count;
+    program_footprint *footprints[TILE_PARAMS][2]; /* by tensor ordinal and direction; NULL: none */
+} pattern;
 
 typedef struct checker {
     const mt_program *p;
@@ -49,18 +55,18 @@ typedef struct checker {
     uint32_t *last_node;   /* by tensor: the last node that has it as an operand */
     uint64_t *seen;
     size_t seen_words; /* bits: grid points of the node */
-    map known_boxes;   /* by boxes_key: index into all_boxes */
-    const node_boxes **all_boxes;
-    size_t boxes_count, boxes_capacity;
+    map pattern_keys;  /* by pattern_key: index into patterns */
+    pattern **patterns;
+    size_t pattern_count, pattern_capacity;
 
     /* the node that is being checked */
-    boxes_key key;
-    const node_boxes *boxes;
+    pattern_key key;
+    uint32_t *numbers, *points; /* of its instructions, joins not counted */
+    size_t number_capacity;
     int64_t grid[TILE_AXES];
-    bool in_grid_order;                    /* numbers ascend with the grid, first axis slowest */
-    program_layer *layers[TILE_PARAMS][2]; /* by tensor ordinal and direction */
-    program_layer *active[2 * TILE_PARAMS];
-    int active_count; /* those there are */
+    bool in_grid_order;                     /* numbers ascend with the grid, first axis slowest */
+    program_layer *active[2 * TILE_PARAMS]; /* its layers */
+    int active_count;
     layer_pair *pairs;
     size_t pair_count, pair_capacity;
 } checker;
@@ -122,72 +128,93 @@ static mt_status check_grid_point(checker *c, const program_instruction *first, 
     return MT_OK;
 }
 
-static bool add_boxes(checker *c, node_boxes *b, const int64_t *index) {
+/* ---- what they touch ---- */
+
+/* Adds what the node's k-th instruction touches. */
+static bool add_accesses(checker *c, pattern *out, uint32_t k) {
+    const program_instruction *n = &c->p->instructions[c->numbers[k]];
     tile_summary s;
+    int64_t index[TILE_AXES];
+    for (int a = 0; a < TILE_AXES; a++) index[a] = n->index[a];
     tile_summarise(&c->key.instance, index, &s);
-    for (int k = 0; k < s.box_count; k++) {
-        if (!c->key.written[s.box[k].tensor]) continue;
-        tile_box *boxes = arena_grow(c->memory, b->boxes, sizeof *b->boxes, b->count, &b->capacity);
-        if (!boxes) return false;
-        b->boxes = boxes;
-        b->boxes[b->count++] = s.box[k];
+    for (int b = 0; b < s.box_count; b++) {
+        const tile_box *box = &s.box[b];
+        const program_view *v = &c->binding.views[n->tensor[box->tensor]];
+        if (!c->key.tensor[box->tensor].written) continue;
+        program_region r;
+        program_view_region(v, &c->key.instance, n, box, &r);
+        if (r.first >= r.last) continue;
+        program_footprint **f = &out->footprints[box->tensor][box->writes];
+        if (!*f && (*f = ARENA_NEW(c->memory, program_footprint)))
+            **f = (program_footprint){.writes = box->writes, .unordered = box->unordered};
+        const int64_t begin = v->tensor->role == MT_TEMP ? v->tensor->offset : 0;
+        r.tensor = 0;
+        r.first -= begin;
+        r.last -= begin;
+        if (!*f || !program_footprint_add(c->memory, *f, &r, k)) return false;
     }
     return true;
 }
 
-/* The boxes of a node with that many grid points; NULL: no memory. */
-static const node_boxes *make_boxes(checker *c, int64_t points) {
-    int64_t index[TILE_AXES] = {0};
-    node_boxes *b = ARENA_NEW(c->memory, node_boxes);
-    if (!b || !(b->begin = ARENA_ARRAY(c->memory, (size_t)points + 1, uint32_t))) return NULL;
-    for (int64_t point = 0; point < points; point++) {
-        b->begin[point] = (uint32_t)b->count;
-        if (!add_boxes(c, b, index)) return NULL;
-        for (int a = c->key.instance.op->axis_total - 1; a >= 0 && ++index[a] == c->grid[a]; a--) index[a] = 0;
-    }
-    b->begin[points] = (uint32_t)b->count;
-    return b;
+static pattern *make_pattern(checker *c, uint32_t count) {
+    pattern *out = ARENA_NEW(c->memory, pattern);
+    if (!out || !(out->points = ARENA_ARRAY(c->memory, count, uint32_t))) return NULL;
+    memcpy(out->points, c->points, count * sizeof *c->points);
+    out->count = count;
+    for (uint32_t k = 0; k < count; k++)
+        if (!add_accesses(c, out, k)) return NULL;
+    return out;
 }
 
-/* Layers of a model are equal: boxes are computed for one of them. */
-static bool find_boxes(checker *c, const program_instruction *first, int64_t points) {
-    for (int k = 0; k < TILE_PARAMS; k++) {
-        const bool tensor = k < c->key.instance.op->tensor_count;
-        const int role = tensor ? c->binding.views[first->tensor[k]].tensor->role : MT_INPUT;
-        c->key.written[k] = role != MT_INPUT && role != MT_WEIGHT;
+static void make_key(checker *c, const program_instruction *n) {
+    memset(c->key.tensor, 0, sizeof c->key.tensor);
+    memcpy(c->key.live, n->live, sizeof c->key.live);
+    for (int k = 0; k < c->key.instance.op->tensor_count; k++) {
+        const program_view *v = &c->binding.views[n->tensor[k]];
+        if (v->tensor->role == MT_INPUT || v->tensor->role == MT_WEIGHT) continue;
+        c->key.tensor[k].written = true;
+        c->key.tensor[k].operand = *v->operand;
+        c->key.tensor[k].operand.tensor = 0;
+        c->key.tensor[k].format = v->tensor->format;
+        c->key.tensor[k].format_text = v->tensor->format_text;
+        c->key.tensor[k].bytes = v->tensor->bytes;
+        memcpy(c->key.tensor[k].extent, v->tensor->extent, sizeof v->tensor->extent);
     }
-    const int64_t known = map_get(&c->known_boxes, (const char *)&c->key, sizeof c->key);
-    if (known >= 0) {
-        c->boxes = c->all_boxes[known];
-        return true;
-    }
-    boxes_key *key = ARENA_NEW(c->memory, boxes_key);
-    const node_boxes **all =
-        arena_grow(c->memory, c->all_boxes, sizeof *c->all_boxes, c->boxes_count, &c->boxes_capacity);
-    if (all) c->all_boxes = all;
-    if (!key || !all || !(c->boxes = make_boxes(c, points))) return false;
+}
+
+/* The pattern of the node, whose numbers and points are set; NULL: no memory. */
+static pattern *find_pattern(checker *c, uint32_t count) {
+    make_key(c, &c->p->instructions[c->numbers[0]]);
+    const int64_t known = map_get(&c->pattern_keys, (const char *)&c->key, sizeof c->key);
+    if (known >= 0 && c->patterns[known]->count == count &&
+        !memcmp(c->patterns[known]->points, c->points, count * sizeof *c->points))
+        return c->patterns[known];
+    pattern *out = make_pattern(c, count);
+    if (known >= 0 || !out) return out;
+    pattern_key *key = ARENA_NEW(c->memory, pattern_key);
+    pattern **all = arena_grow(c->memory, c->patterns, sizeof *all, c->pattern_count, &c->pattern_capacity);
+    if (!key || !all) return NULL;
     memcpy(key, &c->key, sizeof *key);
-    c->all_boxes[c->boxes_count] = c->boxes;
-    return map_put(c->memory, &c->known_boxes, (const char *)key, sizeof *key, (int64_t)c->boxes_count++);
+    c->patterns = all;
+    c->patterns[c->pattern_count] = out;
+    return map_put(c->memory, &c->pattern_keys, (const char *)key, sizeof *key, (int64_t)c->pattern_count++) ? out
+                                                                                                             : NULL;
 }
 
-/* Puts the instruction's boxes into the node's layers. */
-static mt_status collect(checker *c, size_t i, int64_t point) {
-    const program_instruction *n = &c->p->instructions[i];
-    for (uint32_t k = c->boxes->begin[point]; k < c->boxes->begin[point + 1]; k++) {
-        const tile_box *box = &c->boxes->boxes[k];
-        const program_view *v = &c->binding.views[n->tensor[box->tensor]];
-        program_region r;
-        program_view_region(v, &c->key.instance, n, box, &r);
-        if (r.first >= r.last) continue;
-        program_layer **l = &c->layers[box->tensor][box->writes];
-        if (!*l) {
-            if (!(*l = program_layer_new(box->writes))) return out_of_memory(c);
-            (*l)->unordered = box->unordered;
-            c->active[c->active_count++] = *l;
+static mt_status make_layers(checker *c, uint32_t count) {
+    const pattern *p = find_pattern(c, count);
+    const program_instruction *n = &c->p->instructions[c->numbers[0]];
+    if (!p) return out_of_memory(c);
+    for (int k = 0; k < c->key.instance.op->tensor_count; k++)
+        for (int w = 0; w < 2; w++) {
+            if (!p->footprints[k][w]) continue;
+            const uint32_t tensor = c->p->operands[n->tensor[k]].tensor;
+            const program_tensor *t = &c->p->tensors[tensor];
+            program_layer *l =
+                program_layer_new(p->footprints[k][w], tensor, t->role == MT_TEMP ? t->offset : 0, c->numbers);
+            if (!l) return out_of_memory(c);
+            c->active[c->active_count++] = l;
         }
-        if (!program_layer_add(*l, &r, (uint32_t)i)) return out_of_memory(c);
-    }
     return MT_OK;
 }
 
@@ -197,6 +224,12 @@ static mt_status collect_node(checker *c, const program_node *node) {
     int64_t count = 0, before = -1, expected = 0;
     c->in_grid_order = true;
     mt_status status = MT_OK;
+    if (node->count > c->number_capacity) {
+        c->number_capacity = node->count;
+        c->numbers = ARENA_ARRAY(c->memory, node->count, uint32_t);
+        c->points = ARENA_ARRAY(c->memory, node->count, uint32_t);
+        if (!c->numbers || !c->points) return out_of_memory(c);
+    }
     for (; i < end && status == MT_OK; i++) {
         if (p->instructions[i].opcode == PROGRAM_JOIN) continue;
         if (first == end) {
@@ -212,24 +245,23 @@ static mt_status collect_node(checker *c, const program_node *node) {
             if (words > c->seen_words && !(c->seen = arena_array(c->memory, c->seen_words = words, sizeof *c->seen)))
                 return out_of_memory(c);
             memset(c->seen, 0, words * sizeof *c->seen);
-            if (!find_boxes(c, &p->instructions[i], expected)) return out_of_memory(c);
         }
-        count++;
         status = check_grid_point(c, &p->instructions[first], i, &before);
-        if (status == MT_OK) status = collect(c, i, before);
+        c->numbers[count] = (uint32_t)i;
+        c->points[count++] = (uint32_t)before;
     }
     if (status == MT_OK && (first == end || count != expected))
         status = error_set(c->error, MT_E_FORMAT, program_string(p, node->name),
                            "node '%s' has %lld instructions; its grid has %lld points", program_string(p, node->name),
                            (long long)count, (long long)expected);
-    return status;
+    return status == MT_OK ? make_layers(c, (uint32_t)count) : status;
 }
 
 /* ---- pairs of layers ---- */
 
 static bool add_pair(checker *c, program_layer *later, program_layer *earlier, int64_t first, int64_t last, bool own) {
-    if (!later->writes && !earlier->writes) return true;
-    if (!program_regions_meet(program_layer_hull(later), program_layer_hull(earlier), first, last)) return true;
+    if (!later->footprint->writes && !earlier->footprint->writes) return true;
+    if (!program_regions_meet(&later->hull, &earlier->hull, first, last)) return true;
     for (size_t k = c->pair_count; k-- > 0 && c->pairs[k].later == later;)
         if (c->pairs[k].earlier == earlier && c->pairs[k].last == first) { /* the next segment of the same layer */
             c->pairs[k].last = last;
@@ -243,7 +275,7 @@ static bool add_pair(checker *c, program_layer *later, program_layer *earlier, i
 }
 
 static bool pair_layer(checker *c, program_layer *later) {
-    const program_region *hull = program_layer_hull(later);
+    const program_region *hull = &later->hull;
     const program_space *s = space_of(c, hull->tensor);
     for (size_t i = program_space_find(s, hull->first); i < s->count && s->segments[i].first < hull->last; i++) {
         const program_segment *g = &s->segments[i];
@@ -253,11 +285,17 @@ static bool pair_layer(checker *c, program_layer *later) {
     }
     for (int k = 0; k < c->active_count; k++) { /* also itself */
         program_layer *l = c->active[k];
-        if (later->unordered && l->unordered) continue;
-        if (space_of(c, program_layer_hull(l)->tensor) == s && !add_pair(c, later, l, INT64_MIN, INT64_MAX, true))
-            return false;
+        if (later->footprint->unordered && l->footprint->unordered) continue;
+        if (later == l && l->footprint->apart) continue; /* as was found for an equal node */
+        if (space_of(c, l->hull.tensor) == s && !add_pair(c, later, l, 0, INT64_MAX, true)) return false;
     }
     return true;
+}
+
+static void print_access(const mt_program *p, const program_layer *l, uint32_t at, text *out) {
+    program_region r = l->footprint->regions[at];
+    r.tensor = l->hull.tensor;
+    program_region_print(p, &r, out);
 }
 
 static mt_status unordered(checker *c, const layer_pair *pair, uint32_t at, uint32_t earlier) {
@@ -267,14 +305,13 @@ static mt_status unordered(checker *c, const layer_pair *pair, uint32_t at, uint
     const uint32_t later = pair->later->instructions[at];
     program_instruction_name(p, later, name[0], sizeof name[0]);
     program_instruction_name(p, earlier, name[1], sizeof name[1]);
-    program_region_print(p, &pair->later->regions[at], &region[0]);
-    for (uint32_t k = 0; k < pair->earlier->count; k++)
-        if (pair->earlier->instructions[k] == earlier) program_region_print(p, &pair->earlier->regions[k], &region[1]);
-    const uint32_t tensor = pair->later->regions[at].tensor;
-    error_set(c->error, MT_E_FORMAT, program_string(p, p->tensors[tensor].name),
-              "%s %s %s without waiting for %s, which %s %s", name[0], pair->later->writes ? "writes" : "reads",
-              region[0].data ? region[0].data : "", name[1], pair->earlier->writes ? "writes" : "reads",
-              region[1].data ? region[1].data : "");
+    print_access(p, pair->later, at, &region[0]);
+    for (uint32_t k = 0; k < pair->earlier->footprint->count; k++)
+        if (pair->earlier->instructions[k] == earlier) print_access(p, pair->earlier, k, &region[1]);
+    error_set(c->error, MT_E_FORMAT, program_string(p, p->tensors[pair->later->hull.tensor].name),
+              "%s %s %s without waiting for %s, which %s %s", name[0],
+              pair->later->footprint->writes ? "writes" : "reads", region[0].data ? region[0].data : "", name[1],
+              pair->earlier->footprint->writes ? "writes" : "reads", region[1].data ? region[1].data : "");
     text_free(&region[0]);
     text_free(&region[1]);
     return MT_E_FORMAT;
@@ -287,6 +324,7 @@ static void add_volume(program_layer *l, const program_region *r, uint32_t met, 
         volume *= r->high[k] - r->low[k];
         if (r->live[k] >= 0) l->fills = false; /* where it is differs from run to run */
     }
+    l->meets |= met > 0;
     if (met != equal) l->fills = false;        /* regions overlap otherwise */
     if (!met && l->fills) l->volume += volume; /* disjoint so far: the sum is at most the tensor */
 }
@@ -294,16 +332,15 @@ static void add_volume(program_layer *l, const program_region *r, uint32_t met, 
 /* Compares one instruction's access in a pair with the earlier layer. */
 static mt_status check_pair(checker *c, const layer_pair *pair, uint32_t i) {
     program_layer *later = pair->later;
-    const program_region *region = &later->regions[later->cursor];
     const bool self = later == pair->earlier;
     uint32_t met, equal;
-    const uint32_t earlier = program_layer_follow(pair->earlier, c->order, i, region, pair->first, pair->last,
-                                                  self || (pair->own && !c->in_grid_order), &met, &equal);
+    const uint32_t earlier = program_layer_follow(pair->earlier, c->order, later, later->cursor, pair->first,
+                                                  pair->last, self || (pair->own && !c->in_grid_order), &met, &equal);
     if (!program_order_spend(c->order, 1) || program_order_is_spent(c->order)) return out_of_memory(c);
     if (earlier != UINT32_MAX) return unordered(c, pair, later->cursor, earlier);
     if (pair->own && met && !c->in_grid_order)
         return fail(c, i, "it touches what others of its node touch, but the node is not numbered in grid order");
-    if (self) add_volume(later, region, met, equal);
+    if (self) add_volume(later, &later->footprint->regions[later->cursor], met, equal);
     return MT_OK;
 }
 
@@ -311,23 +348,37 @@ static mt_status check_instruction(checker *c, uint32_t i) {
     if (!program_order_enter(c->order, i)) return out_of_memory(c);
     for (size_t k = 0; k < c->pair_count; k++) {
         const program_layer *l = c->pairs[k].later;
-        if (l->cursor == l->count || l->instructions[l->cursor] != i) continue; /* it has no access there */
+        if (l->cursor == l->footprint->count || l->instructions[l->cursor] != i) continue; /* it has no access there */
         const mt_status status = check_pair(c, &c->pairs[k], i);
         if (status != MT_OK) return status;
     }
     for (int k = 0; k < c->active_count; k++) {
         program_layer *l = c->active[k];
-        l->cursor += l->cursor < l->count && l->instructions[l->cursor] == i;
+        l->cursor += l->cursor < l->footprint->count && l->instructions[l->cursor] == i;
     }
     return program_order_leave(c->order, i) ? MT_OK : out_of_memory(c);
+}
+
+/* Whether accesses of a layer meet, and what they fill, is known for all that have its footprint. */
+static void settle(program_layer *l) {
+    program_footprint *f = l->footprint;
+    if (!f->compared) {
+        f->compared = true;
+        f->apart = !l->meets;
+        f->fills = l->fills;
+        f->volume = l->volume;
+    }
+    l->fills = f->fills;
+    l->volume = f->volume;
 }
 
 /* The node's layers take the place of what they fill, and join what they do not. */
 static mt_status replace(checker *c, uint32_t node) {
     const mt_program *p = c->p;
     for (int k = 0; k < c->active_count; k++) {
-        const program_layer *l = c->active[k];
-        const program_region *hull = program_layer_hull(l);
+        program_layer *l = c->active[k];
+        const program_region *hull = &l->hull;
+        settle(l);
         int64_t volume = 1;
         for (int d = 0; d < hull->rank; d++) volume *= hull->high[d] - hull->low[d];
         if (!l->fills || volume != l->volume || hull->rows_share) continue;
@@ -339,11 +390,11 @@ static mt_status replace(checker *c, uint32_t node) {
         }
     }
     for (int k = 0; k < c->active_count; k++) {
-        const uint32_t tensor = program_layer_hull(c->active[k])->tensor;
+        const uint32_t tensor = c->active[k]->hull.tensor;
         if (!program_space_add(space_of(c, tensor), c->active[k])) return out_of_memory(c);
     }
     for (int k = 0; k < c->active_count; k++) {
-        const uint32_t tensor = program_layer_hull(c->active[k])->tensor;
+        const uint32_t tensor = c->active[k]->hull.tensor;
         const program_tensor *t = &p->tensors[tensor];
         if (t->role != MT_TEMP && c->last_node[tensor] == node && /* nobody will ask about it again */
             !program_space_cover(space_of(c, tensor), c->order, 0, t->bytes))
@@ -351,7 +402,6 @@ static mt_status replace(checker *c, uint32_t node) {
     }
     for (int k = 0; k < c->active_count; k++) program_layer_release(c->active[k], c->order);
     c->active_count = 0;
-    memset(c->layers, 0, sizeof c->layers);
     return MT_OK;
 }
 

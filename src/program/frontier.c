@@ -18,26 +18,33 @@ enum { FANOUT = 8 };
 
 /* ---- layers ---- */
 
-program_layer *program_layer_new(bool writes) {
-    program_layer *l = calloc(1, sizeof *l);
-    if (l) *l = (program_layer){.writes = writes, .fills = writes, .references = 1};
-    return l;
+bool program_footprint_add(arena *a, program_footprint *f, const program_region *r, uint32_t at) {
+    if (f->count == f->capacity) {
+        size_t capacity = f->capacity, same = capacity;
+        program_region *regions = arena_grow(a, f->regions, sizeof *regions, f->count, &capacity);
+        uint32_t *places = arena_grow(a, f->at, sizeof *places, f->count, &same);
+        if (!regions || !places) return false;
+        f->regions = regions;
+        f->at = places;
+        f->capacity = (uint32_t)capacity;
+    }
+    f->regions[f->count] = *r;
+    f->at[f->count++] = at;
+    return true;
 }
 
-bool program_layer_add(program_layer *l, const program_region *r, uint32_t instruction) {
-    if (l->count == l->capacity) {
-        const uint32_t capacity = l->capacity ? 2 * l->capacity : 16;
-        program_region *regions = realloc(l->regions, capacity * sizeof *regions);
-        if (!regions) return false;
-        l->regions = regions;
-        uint32_t *instructions = realloc(l->instructions, capacity * sizeof *instructions);
-        if (!instructions) return false;
-        l->instructions = instructions;
-        l->capacity = capacity;
+program_layer *program_layer_new(program_footprint *f, uint32_t tensor, int64_t shift, const uint32_t *numbers) {
+    program_layer *l = calloc(1, sizeof *l);
+    if (!l) return NULL;
+    *l = (program_layer){.footprint = f, .shift = shift, .fills = f->writes, .references = 1};
+    l->hull.tensor = tensor;
+    l->instructions = malloc(f->count * sizeof *l->instructions);
+    if (!l->instructions) {
+        free(l);
+        return NULL;
     }
-    l->regions[l->count] = *r;
-    l->instructions[l->count++] = instruction;
-    return true;
+    for (uint32_t i = 0; i < f->count; i++) l->instructions[i] = numbers[f->at[i]];
+    return l;
 }
 
 static void join_hulls(program_hull *a, const program_hull *b) {
@@ -55,7 +62,7 @@ static void join_hulls(program_hull *a, const program_hull *b) {
 
 static program_hull leaf_hull(const program_layer *l, const mt_program *p, const program_order *o, uint32_t at) {
     const program_instruction *n = &p->instructions[l->instructions[at]];
-    program_hull h = {.region = l->regions[at]};
+    program_hull h = {.region = l->footprint->regions[at]};
     for (int k = 0; k < PROGRAM_ARRIVES; k++) {
         h.low[k] = k < n->arrive_count ? program_order_rank(o, n->arrive[k]) : 1;
         h.high[k] = k < n->arrive_count ? h.low[k] : 0;
@@ -69,32 +76,32 @@ static int compare_u64(const void *a, const void *b) {
 }
 
 static bool sort_leaves(program_layer *l, const mt_program *p, const program_order *o) {
-    l->order = malloc(l->count * sizeof *l->order);
-    uint64_t *keys = malloc(l->count * sizeof *keys); /* rank, then place */
+    l->order = malloc(l->footprint->count * sizeof *l->order);
+    uint64_t *keys = malloc(l->footprint->count * sizeof *keys); /* rank, then place */
     bool sorted = true;
-    for (uint32_t i = 0; i < l->count && keys; i++) {
+    for (uint32_t i = 0; i < l->footprint->count && keys; i++) {
         const program_instruction *n = &p->instructions[l->instructions[i]];
         keys[i] = (uint64_t)(n->arrive_count ? program_order_rank(o, n->arrive[0]) : UINT32_MAX) << 32 | i;
         sorted = sorted && (!i || keys[i] > keys[i - 1]);
     }
-    if (!sorted && keys) qsort(keys, l->count, sizeof *keys, compare_u64);
-    for (uint32_t i = 0; i < l->count && keys && l->order; i++) l->order[i] = (uint32_t)keys[i];
+    if (!sorted && keys) qsort(keys, l->footprint->count, sizeof *keys, compare_u64);
+    for (uint32_t i = 0; i < l->footprint->count && keys && l->order; i++) l->order[i] = (uint32_t)keys[i];
     free(keys);
     return keys && l->order;
 }
 
 bool program_layer_build(program_layer *l, const mt_program *p, program_order *o) {
-    for (uint32_t i = 0; i < l->count; i++) program_order_hold(o, l->instructions[i]);
+    for (uint32_t i = 0; i < l->footprint->count; i++) program_order_hold(o, l->instructions[i]);
     if (!sort_leaves(l, p, o)) return false;
     uint32_t total = 0;
-    for (uint32_t count = l->count;;) {
+    for (uint32_t count = l->footprint->count;;) {
         count = (uint32_t)ceil_div(count, FANOUT);
         l->level_begin[l->levels++] = total;
         total += count;
         if (count == 1) break;
     }
     if (!(l->hulls = malloc(total * sizeof *l->hulls))) return false;
-    for (uint32_t i = 0; i < l->count; i++) {
+    for (uint32_t i = 0; i < l->footprint->count; i++) {
         const program_hull leaf = leaf_hull(l, p, o, l->order[i]);
         if (i % FANOUT)
             join_hulls(&l->hulls[i / FANOUT], &leaf);
@@ -112,17 +119,17 @@ bool program_layer_build(program_layer *l, const mt_program *p, program_order *o
                 *h = below[i];
         }
     }
+    const uint32_t tensor = l->hull.tensor;
+    l->hull = l->hulls[l->level_begin[l->levels - 1]].region;
+    l->hull.tensor = tensor;
+    l->hull.first += l->shift;
+    l->hull.last += l->shift;
     return true;
-}
-
-const program_region *program_layer_hull(const program_layer *l) {
-    return &l->hulls[l->level_begin[l->levels - 1]].region;
 }
 
 void program_layer_release(program_layer *l, program_order *o) {
     if (!l || --l->references) return;
-    for (uint32_t i = 0; i < l->count && l->order; i++) program_order_forget(o, l->instructions[i]);
-    free(l->regions);
+    for (uint32_t i = 0; i < l->footprint->count && l->order; i++) program_order_forget(o, l->instructions[i]);
     free(l->instructions);
     free(l->order);
     free(l->hulls);
@@ -133,11 +140,17 @@ typedef struct search {
     const program_layer *layer;
     program_order *order;
     uint32_t instruction;
-    const program_region *region;
+    const program_region *region; /* of another footprint, in whose bytes first and last are */
+    int64_t move;                 /* from the layer's footprint to that one */
+    bool one_tensor;
     int64_t first, last;
     bool one_by_one;
     uint32_t met, equal, unordered;
 } search;
+
+static bool meets(const search *s, const program_region *r) {
+    return program_regions_meet_moved(r, s->move, s->region, s->one_tensor, s->first, s->last);
+}
 
 static bool same_region(const program_region *a, const program_region *b) {
     const size_t size = (size_t)a->rank * sizeof(int64_t);
@@ -146,10 +159,10 @@ static bool same_region(const program_region *a, const program_region *b) {
 
 static bool leaf_follows(search *s, uint32_t at) {
     const uint32_t leaf = s->layer->order[at], earlier = s->layer->instructions[leaf];
-    if (earlier >= s->instruction || !program_regions_meet(&s->layer->regions[leaf], s->region, s->first, s->last))
-        return true;
+    const program_region *region = &s->layer->footprint->regions[leaf];
+    if (earlier >= s->instruction || !meets(s, region)) return true;
     s->met++;
-    s->equal += same_region(&s->layer->regions[leaf], s->region);
+    s->equal += same_region(region, s->region);
     if (program_order_knows(s->order, earlier)) return true;
     s->unordered = earlier;
     return false;
@@ -159,20 +172,29 @@ static bool leaf_follows(search *s, uint32_t at) {
 static bool part_follows(search *s, uint32_t level, uint32_t at) {
     const program_layer *l = s->layer;
     const program_hull *h = &l->hulls[l->level_begin[level] + at];
-    if (!program_regions_meet(&h->region, s->region, s->first, s->last)) return true;
+    if (!meets(s, &h->region)) return true;
     for (int k = 0; k < PROGRAM_ARRIVES && !s->one_by_one && h->low[k] <= h->high[k]; k++)
         if (program_order_knows_ranks(s->order, h->low[k], h->high[k])) return true;
     if (!program_order_spend(s->order, FANOUT)) return true; /* the caller sees that it is spent */
-    const uint32_t below = level ? l->level_begin[level] - l->level_begin[level - 1] : l->count, begin = at * FANOUT;
+    const uint32_t below = level ? l->level_begin[level] - l->level_begin[level - 1] : l->footprint->count,
+                   begin = at * FANOUT;
     for (uint32_t i = begin; i < below && i < begin + FANOUT; i++)
         if (!(level ? part_follows(s, level - 1, i) : leaf_follows(s, i))) return false;
     return true;
 }
 
-uint32_t program_layer_follow(const program_layer *earlier, program_order *o, uint32_t instruction,
-                              const program_region *region, int64_t first, int64_t last, bool one_by_one, uint32_t *met,
-                              uint32_t *equal) {
-    search s = {earlier, o, instruction, region, first, last, one_by_one, 0, 0, UINT32_MAX};
+uint32_t program_layer_follow(const program_layer *earlier, program_order *o, const program_layer *later, uint32_t at,
+                              int64_t first, int64_t last, bool one_by_one, uint32_t *met, uint32_t *equal) {
+    search s = {.layer = earlier,
+                .order = o,
+                .instruction = later->instructions[at],
+                .region = &later->footprint->regions[at],
+                .move = earlier->shift - later->shift,
+                .one_tensor = earlier->hull.tensor == later->hull.tensor,
+                .first = first - later->shift,
+                .last = last - later->shift,
+                .one_by_one = one_by_one,
+                .unordered = UINT32_MAX};
     part_follows(&s, earlier->levels - 1, 0);
     *met = s.met;
     *equal = s.equal;
@@ -256,7 +278,7 @@ void program_space_cover_hull(program_space *s, program_order *o, const program_
         program_segment *g = &s->segments[i];
         uint32_t kept = 0;
         for (uint32_t k = 0; k < g->count; k++) {
-            if (inside(program_layer_hull(g->layers[k]), hull))
+            if (inside(&g->layers[k]->hull, hull))
                 program_layer_release(g->layers[k], o);
             else
                 g->layers[kept++] = g->layers[k];
@@ -279,7 +301,7 @@ static bool list(program_segment *g, program_layer *l) {
 }
 
 bool program_space_add(program_space *s, program_layer *l) {
-    const program_region *hull = program_layer_hull(l);
+    const program_region *hull = &l->hull;
     if (!split(s, hull->first) || !split(s, hull->last)) return false;
     size_t i = program_space_find(s, hull->first);
     for (int64_t at = hull->first; at < hull->last; i++) {

@@ -48,10 +48,13 @@ mt_status program_view_make(const mt_program *p, const program_operand *o, const
 /* Where a box of an instruction lies. */
 void program_view_region(const program_view *v, const tile_instance *i, const program_instruction *n,
                          const tile_box *box, program_region *out);
-/* True when both, in one space, may touch the same memory within bytes [first, last). */
-static inline bool program_regions_meet(const program_region *a, const program_region *b, int64_t first, int64_t last) {
-    if (max_i64(first, max_i64(a->first, b->first)) >= min_i64(last, min_i64(a->last, b->last))) return false;
-    if (a->tensor != b->tensor || a->rows_share) return true;
+/* True when both, in one space, may touch the same memory within bytes [first, last). Of two regions in one tensor more
+ * is known than their bytes. `a` lies that many bytes further on than it says. */
+static inline bool program_regions_meet_moved(const program_region *a, int64_t move, const program_region *b,
+                                              bool one_tensor, int64_t first, int64_t last) {
+    if (max_i64(first, max_i64(a->first + move, b->first)) >= min_i64(last, min_i64(a->last + move, b->last)))
+        return false;
+    if (!one_tensor || a->rows_share) return true;
     for (int k = 0; k < a->rank; k++) {
         if (a->low[k] >= b->high[k] || b->low[k] >= a->high[k]) return false;
         if (a->live[k] >= 0 && a->live[k] == b->live[k] &&
@@ -59,6 +62,9 @@ static inline bool program_regions_meet(const program_region *a, const program_r
             return false;
     }
     return true;
+}
+static inline bool program_regions_meet(const program_region *a, const program_region *b, int64_t first, int64_t last) {
+    return program_regions_meet_moved(a, 0, b, a->tensor == b->tensor, first, last);
 }
 /* Makes *a the smallest region that holds both; either may be empty. Both lie in one tensor. */
 void program_region_join(program_region *a, const program_region *b);

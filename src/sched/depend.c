@@ -36,32 +36,32 @@ static size_t reduce(sched *s, uint32_t node, uint32_t *numbers, size_t count) {
     return kept;
 }
 
-/* The meeting of two groups; it may move when another one is asked for. */
-static sched_meeting *meeting_of(sched *s, const sched_group *h, const sched_group *g) {
+/* The key of what two groups' classes meet. */
+static uint32_t meeting_of(sched *s, const sched_group *h, const sched_group *g) {
     const sched_group *const pair[] = {h->like, g->like};
     uint32_t words[2 * sizeof(void *) / sizeof(uint32_t)];
     memcpy(words, pair, sizeof pair);
     size_t known = s->meeting_keys.count;
     const uint32_t id = sched_words_intern(s->memory, &s->meeting_keys, words, COUNT_OF(words));
     if (id == known)
-        ARENA_PUSH(s->memory, s->meetings, known, s->meeting_capacity)->hits =
+        *ARENA_PUSH(s->memory, s->meetings, known, s->meeting_capacity) =
             ARENA_ARRAY(s->memory, h->class_count, uint32_t *);
-    return &s->meetings[id];
+    return id;
 }
 
-/* Fills s->hits with the classes of g that class c of h, in g's terms `box`, meets. */
-static void meet(sched *s, const sched_group *h, uint32_t c, sched_group *g, const int64_t *box) {
-    sched_meeting *m = meeting_of(s, h, g);
-    if (!m->hits[c]) {
+/* Fills s->hits with the classes of g that class c, whose box is in g's terms, of another group meets. */
+static void meet(sched *s, uint32_t meeting, uint32_t c, sched_group *g, const int64_t *box) {
+    uint32_t **known = &s->meetings[meeting][c];
+    if (!*known) {
         sched_query(s, g, box);
         if (s->hits.count > MOST_KEPT_HITS) return;
-        m->hits[c] = ARENA_ARRAY(s->memory, s->hits.count + 1, uint32_t);
-        m->hits[c][0] = (uint32_t)s->hits.count;
-        if (s->hits.count) memcpy(m->hits[c] + 1, s->hits.data, s->hits.count * sizeof *s->hits.data);
+        *known = ARENA_ARRAY(s->memory, s->hits.count + 1, uint32_t);
+        **known = (uint32_t)s->hits.count;
+        if (s->hits.count) memcpy(*known + 1, s->hits.data, s->hits.count * sizeof *s->hits.data);
         return;
     }
     s->hits.count = 0;
-    for (uint32_t k = 0; k < m->hits[c][0]; k++) sched_u32s_push(s->memory, &s->hits, m->hits[c][k + 1]);
+    for (uint32_t k = 1; k <= **known; k++) sched_u32s_push(s->memory, &s->hits, (*known)[k]);
 }
 
 /* The instructions of the classes in s->hits, as a set. */
@@ -80,12 +80,14 @@ static uint32_t *class_lists(sched *s, const sched_group *h) {
     const sched_history *history = &s->history[h->tensor];
     const sched_u32s *slot = &s->slot_sets[h->tensor];
     sched_bounds box;
-    s->candidates.count = 0; /* groups that conflict with this one at all, the latest first */
+    s->candidates.count = s->meeting_ids.count = 0; /* groups that conflict with this one at all, the latest first */
     for (size_t i = history->count; i-- > 0;) {
         const sched_group *g = history->groups[i];
         if (!h->writes && !g->writes) continue;
         sched_translate(s, h, h->hull, g, box);
-        if (sched_overlap(h->rank, box, g->hull)) sched_u32s_push(s->memory, &s->candidates, (uint32_t)i);
+        if (!sched_overlap(h->rank, box, g->hull)) continue;
+        sched_u32s_push(s->memory, &s->candidates, (uint32_t)i);
+        sched_u32s_push(s->memory, &s->meeting_ids, meeting_of(s, h, g));
     }
     for (uint32_t c = 0; c < h->class_count; c++) {
         memset(s->done, 0, s->width * sizeof *s->done);
@@ -97,7 +99,7 @@ static uint32_t *class_lists(sched *s, const sched_group *h) {
             if (!sched_overlap(h->rank, box, g->hull)) continue;
             uint32_t set = g->all;
             if (!sched_inside(h->rank, g->hull, box)) {
-                meet(s, h, c, g, box);
+                meet(s, s->meeting_ids.data[k], c, g, box);
                 if (!s->hits.count) continue;
                 set = hit_set(s, g);
             }

@@ -75,11 +75,6 @@ typedef struct sched_pattern {
     size_t inner_count;
 } sched_pattern;
 
-/* Which classes of one group the classes of another meet. Groups with the same classes meet alike. */
-typedef struct sched_meeting {
-    uint32_t **hits; /* by class of the one: their count and they themselves, once asked for and when they are few */
-} sched_meeting;
-
 typedef struct sched_history { /* the groups on a tensor that later accesses may have to follow, oldest first */
     sched_group **groups;
     size_t count, capacity;
@@ -142,7 +137,9 @@ typedef struct sched {
     size_t pattern_capacity;
 
     sched_words meeting_keys; /* of two groups (`like`) */
-    sched_meeting *meetings;  /* by key */
+    /* By key, by class of the one: the classes of the other that it meets, behind their count; NULL until that is asked
+     * for, and where they are many. Groups with the same classes meet alike. */
+    uint32_t ***meetings;
     size_t meeting_capacity;
 
     /* prune.c: a row of `width` words for each node */
@@ -173,7 +170,7 @@ typedef struct sched {
 
     /* scratch, reused */
     sched_words classes, keys;
-    sched_u32s hits, numbers, words, kept, queue, candidates, raw_lists;
+    sched_u32s hits, numbers, words, kept, queue, candidates, meeting_ids, raw_lists;
     sched_u64s pairs, inner;
     uint32_t *key_of;
     size_t key_capacity;
