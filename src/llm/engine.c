@@ -62,35 +62,43 @@ static mt_step step_of(const mt_engine *e, int32_t rows, mt_sampling sampling) {
                      .sampling = sampling};
 }
 
-/* Rows of a prompt's run where the caller leaves it open: many where products of many rows have a faster code than
- * those of few, and instructions beyond a shorter prompt's rows are few. (The simulator would take too long.) */
-static int32_t prompt_rows(const mt_engine *e) {
-    enum { FEW = 64, MANY = 512 };
-    mt_graph *g = NULL;
-    const char *machine = mt_machine_name(e->machine);
-    const mt_step step = step_of(e, (int32_t)min_i64(MANY, e->context), MT_SAMPLE_NOT);
-    const graph_target target = {graph_costs_of(machine, mt_machine_architecture(e->machine)),
-                                 mt_machine_processors(e->machine), e->options.placement};
-    const bool many = !strncmp(machine, "cuda", 4) && !e->options.no_fusion &&
-                      mt_model_graph(e->model, &step, &g, NULL) == MT_OK && graph_gets_wide(g, &target);
-    mt_graph_destroy(g);
-    return (int32_t)min_i64(many ? MANY : FEW, e->context);
+static mt_status compile_graph(const mt_engine *e, engine_program *l, const mt_graph *g, int32_t rows,
+                               mt_error *error) {
+    const mt_target target = {.machine = mt_machine_name(e->machine),
+                              .architecture = mt_machine_architecture(e->machine),
+                              .processors = mt_machine_processors(e->machine),
+                              .placement = e->options.placement,
+                              .no_fusion = e->options.no_fusion};
+    l->rows = rows;
+    return mt_compile(g, &target, &l->program, error);
 }
 
 static mt_status compile(const mt_engine *e, engine_program *l, int32_t rows, mt_sampling sampling, mt_error *error) {
     mt_graph *g = NULL;
-    const mt_engine_options *o = &e->options;
     const mt_step step = step_of(e, rows, sampling);
-    const mt_target target = {.machine = mt_machine_name(e->machine),
-                              .architecture = mt_machine_architecture(e->machine),
-                              .processors = mt_machine_processors(e->machine),
-                              .placement = o->placement,
-                              .no_fusion = o->no_fusion};
-    l->rows = rows;
     mt_status status = mt_model_graph(e->model, &step, &g, error);
-    if (status == MT_OK) status = mt_compile(g, &target, &l->program, error);
+    if (status == MT_OK) status = compile_graph(e, l, g, rows, error);
     mt_graph_destroy(g);
     return status;
+}
+
+/* The prompt's program, with so many rows a run; 0: many where products of many rows have a faster code than those of
+ * few, and instructions beyond a shorter prompt's rows are few. (The simulator would take too long.) */
+static mt_status compile_prompt(mt_engine *e, int64_t given, mt_error *error) {
+    enum { FEW = 64, MANY = 512 };
+    const char *machine = mt_machine_name(e->machine);
+    const int32_t few = (int32_t)min_i64(given ? given : FEW, e->context), many = (int32_t)min_i64(MANY, e->context);
+    if (!given && !strncmp(machine, "cuda", 4) && !e->options.no_fusion) {
+        mt_graph *g = NULL;
+        const mt_step step = step_of(e, many, MT_SAMPLE_NOT);
+        const graph_target target = {graph_costs_of(machine, mt_machine_architecture(e->machine)),
+                                     mt_machine_processors(e->machine), e->options.placement};
+        const bool wide = many > 1 && mt_model_graph(e->model, &step, &g, NULL) == MT_OK && graph_gets_wide(g, &target);
+        const mt_status status = wide ? compile_graph(e, &e->prompt, g, many, error) : MT_OK;
+        mt_graph_destroy(g);
+        if (wide) return status;
+    }
+    return few > 1 ? compile(e, &e->prompt, few, MT_SAMPLE_NOT, error) : MT_OK;
 }
 
 /* Loads what was compiled. */
@@ -111,15 +119,14 @@ static mt_status load(mt_engine *e, engine_program *l, int32_t rows, mt_sampling
 
 typedef struct prompt_call {
     mt_engine *e;
-    int64_t rows; /* 0: as many as are good */
+    int64_t rows;
     mt_error error;
     mt_status status;
 } prompt_call;
 
-static void *compile_prompt(void *context) {
+static void *call_compile_prompt(void *context) {
     prompt_call *c = context;
-    const int32_t rows = c->rows ? (int32_t)c->rows : prompt_rows(c->e);
-    if (rows > 1) c->status = compile(c->e, &c->e->prompt, rows, MT_SAMPLE_NOT, &c->error);
+    c->status = compile_prompt(c->e, c->rows, &c->error);
     return NULL;
 }
 
@@ -127,12 +134,12 @@ static void *compile_prompt(void *context) {
 static mt_status load_all(mt_engine *e, int64_t rows, mt_sampling sampling, mt_error *error) {
     prompt_call prompt = {.e = e, .rows = rows, .status = MT_OK};
     pthread_t thread;
-    const bool beside = !pthread_create(&thread, NULL, compile_prompt, &prompt);
+    const bool beside = !pthread_create(&thread, NULL, call_compile_prompt, &prompt);
     const mt_status status = load(e, &e->single, 1, sampling, error);
     if (beside)
         pthread_join(thread, NULL);
     else if (status == MT_OK)
-        compile_prompt(&prompt);
+        call_compile_prompt(&prompt);
     if (status != MT_OK) return status;
     if (prompt.status != MT_OK && error) *error = prompt.error;
     if (prompt.status != MT_OK || !e->prompt.program) return prompt.status;
