@@ -1,5 +1,6 @@
 /* A model's code does not grow with its depth: the CUDA unit of 64 layers is that of 4, byte by byte, for the steps of
- * one token and of prompts. (So are its code and the time to compile it.) */
+ * one token and of prompts. (So are its code and the time to compile it.) Nor does what the compiler finds out about
+ * its nodes: it does so once for all that are equal. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,8 +11,10 @@
 #include <stdlib.h>
 
 #include "cuda_unit.h"
+#include "graph/graph_internal.h"
 #include "monotile/model.h"
 #include "ok.h"
+#include "sched/sched_internal.h"
 #include "temporary.h"
 
 static char folder[TEMPORARY_BYTES];
@@ -28,7 +31,41 @@ static int tear_down(void **state) {
 typedef struct made {
     text unit;
     size_t ops, nodes;
+    size_t bound, chosen, patterns, meetings; /* ops, nodes' tile sizes, nodes' boxes, pairs of them */
 } made;
+
+static void depend(void *context) {
+    sched *s = context;
+    sched_number(s);
+    sched_slot_begin(s);
+    sched_depend(s);
+}
+
+/* Counts what is found out one by one, as mt_compile does it. */
+static void count_work(const mt_graph *g, made *m) {
+    const graph_target target = {graph_costs_of("cuda", NULL), 132, MT_PLACE_STATIC};
+    mt_graph *copy;
+    OK(graph_clone(g, &copy, &error));
+    OK(graph_narrow(copy, &target, &error));
+    OK(graph_fuse(copy, &target, &error));
+    OK(graph_split(copy, &target, &error));
+    OK(graph_fuse(copy, &target, &error));
+    OK(graph_choose(copy, &target, &error));
+    OK(graph_lower(copy, &error));
+    sched s = {.memory = arena_new(),
+               .graph = copy,
+               .target = &target,
+               .status = MT_OK,
+               .node_count = (uint32_t)copy->node_count};
+    assert_true(arena_protect(s.memory, depend, &s));
+    assert_int_equal(s.status, MT_OK);
+    m->bound = copy->op_count;
+    m->chosen = copy->choices_count;
+    m->patterns = s.pattern_keys.count;
+    m->meetings = s.meeting_keys.count;
+    arena_free(s.memory);
+    mt_graph_destroy(copy);
+}
 
 static made unit_of(const char *arch, int layers, const mt_step *step, mt_placement placement) {
     char path[200], command[800];
@@ -53,6 +90,7 @@ static made unit_of(const char *arch, int layers, const mt_step *step, mt_placem
     OK(cuda_unit_text(p, &m.unit, &error));
     m.ops = p->ops_count;
     m.nodes = p->nodes_count;
+    count_work(g, &m);
     mt_program_destroy(p);
     mt_graph_destroy(g);
     mt_model_close(model);
@@ -72,6 +110,11 @@ static void test_depth(void **state) {
                  many = unit_of(archs[a], 64, &steps[s], (mt_placement)(s == 2));
             assert_true(many.nodes > 8 * few.nodes);
             assert_int_equal(few.ops, many.ops);
+            assert_true(few.bound && few.chosen && few.patterns && few.meetings);
+            assert_int_equal(few.bound, many.bound);
+            assert_int_equal(few.chosen, many.chosen);
+            assert_int_equal(few.patterns, many.patterns);
+            assert_int_equal(few.meetings, many.meetings);
             assert_true(few.unit.length > 1000);
             assert_string_equal(few.unit.data, many.unit.data);
             text_free(&few.unit);
