@@ -542,7 +542,8 @@ static int fake_works(void) {
     CHECK(cuda_device_open(&d, -1, &e) == MT_E_ARGUMENT && !d.context);
     CHECK(cuda_device_open(&d, 1, &e) == MT_OK);
     CHECK(d.ordinal == 1 && d.handle == 1 && d.sm_count == 16 && d.shared_bytes == 97 && d.l2_bytes == 38);
-    CHECK(d.clock_khz == 13 && d.memory_bytes == 8u << 20 && d.driver_version == 13000 && d.context);
+    CHECK(d.clock_khz == 13 && d.memory_bytes == 8u << 20 && d.driver_version == 13000 && !d.context);
+    CHECK(cuda_device_start(&d, &e) == MT_OK && d.context);
     CHECK(!strcmp(d.name, "fake") && !strcmp(d.architecture, "sm_90a") && !strcmp(d.where, "cuda:1"));
     CHECK(cuda_device_enter(&d, &e) == MT_OK);
     cuda_address address;
@@ -559,7 +560,7 @@ static int fake_works(void) {
     CHECK(cuda_device_open(&d, 0, &e) == MT_OK && !strcmp(d.architecture, "sm_80"));
     cuda_device_close(&d);
     setenv("FAKE_RETAIN", "46", 1);
-    CHECK(cuda_device_open(&d, 0, &e) == MT_E_IO && !d.context);
+    CHECK(cuda_device_open(&d, 0, &e) == MT_OK && cuda_device_start(&d, &e) == MT_E_IO && !d.context);
     CHECK_SAYS(e, "cannot use the GPU: CUDA's error 46; another process");
     /* A message longer than the record is cut and keeps CUDA's words. */
     char words[2000];

@@ -1,5 +1,9 @@
 /* The CUDA machine and its sessions: opening, binding, running.
  *
+ * A machine is open when its GPU's properties are known. Its context, which takes longer, is made by a thread of its
+ * own, and waited for where it is first needed: programs are compiled meanwhile. So a GPU that refuses a context says
+ * so when the first session is made.
+ *
  * Inputs and outputs of a session's own are pinned host memory that the kernel reads and writes through the bus: they
  * are small, and the host needs no copies. States live in device memory; their address is handed out only to be bound
  * to another session of the same machine. Memory that the caller binds is copied around every run. */
@@ -11,10 +15,25 @@
 
 /* ---- the machine ---- */
 
+static void *start_device(void *context) {
+    cuda_machine *m = context;
+    m->started = cuda_device_start(&m->device, &m->refused);
+    return NULL;
+}
+
+/* Makes the device current, once it has started. One thread at a time. */
+static mt_status enter_device(cuda_machine *m, mt_error *error) {
+    if (m->starting) pthread_join(m->starter, NULL);
+    m->starting = false;
+    if (m->started == MT_OK) return cuda_device_enter(&m->device, error);
+    if (error) *error = m->refused;
+    return m->started;
+}
+
 static void machine_close(mt_machine *base) {
     cuda_machine *m = (cuda_machine *)base;
     mt_error ignored;
-    if (cuda_device_enter(&m->device, &ignored) == MT_OK) {
+    if (enter_device(m, &ignored) == MT_OK) {
         cuda_staging_free(&m->staging);
         cuda_device_leave();
     }
@@ -36,6 +55,8 @@ static mt_status machine_open(mt_machine **out, const char *argument, mt_error *
         return status;
     }
     pthread_mutex_init(&m->turn, NULL);
+    m->starting = !pthread_create(&m->starter, NULL, start_device, m);
+    if (!m->starting) start_device(m);
     *out = &m->base;
     return MT_OK;
 }
@@ -46,7 +67,7 @@ static const char *machine_architecture(const mt_machine *m) { return ((const cu
 /* Takes the machine's turn with its device current. */
 static mt_status enter(cuda_machine *m, mt_error *error) {
     pthread_mutex_lock(&m->turn);
-    const mt_status status = cuda_device_enter(&m->device, error);
+    const mt_status status = enter_device(m, error);
     if (status != MT_OK) pthread_mutex_unlock(&m->turn);
     return status;
 }

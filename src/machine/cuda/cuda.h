@@ -38,6 +38,10 @@ typedef struct cuda_staging {
 typedef struct cuda_machine {
     mt_machine base;
     cuda_device device;
+    pthread_t starter; /* makes the device's context, while its user compiles; read with `turn` held: */
+    bool starting;
+    mt_status started;
+    mt_error refused;     /* when it is not MT_OK */
     pthread_mutex_t turn; /* one run, or one change of the lists below, at a time */
     cuda_weight *weights;
     cuda_block *blocks;

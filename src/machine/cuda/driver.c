@@ -191,10 +191,15 @@ mt_status cuda_device_open(cuda_device *d, int ordinal, mt_error *error) {
     if (status != MT_OK) goto done;
     /* From Hopper on, the "a" variant has the instructions that only this generation knows (wgmma, tcgen05). */
     snprintf(d->architecture, sizeof d->architecture, "sm_%d%d%s", d->major, d->minor, d->major >= 9 ? "a" : "");
-    result = cuda_api.cuDevicePrimaryCtxRetain(&d->context, d->handle);
-    status = cuda_check(result, d->where, error, "cannot use the GPU");
 done:
     if (status != MT_OK) *d = (cuda_device){0};
+    return status;
+}
+
+mt_status cuda_device_start(cuda_device *d, mt_error *error) {
+    const mt_status status =
+        cuda_check(cuda_api.cuDevicePrimaryCtxRetain(&d->context, d->handle), d->where, error, "cannot use the GPU");
+    if (status != MT_OK) d->context = NULL;
     return status;
 }
 

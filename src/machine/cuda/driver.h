@@ -172,8 +172,10 @@ typedef struct cuda_device {
 } cuda_device;
 
 mt_status cuda_device_count(int *count, mt_error *error);
-/* Fills *d and retains the primary context; does not make it current. On failure *d is zeroed. */
+/* Fills *d, but for the context. On failure *d is zeroed. */
 mt_status cuda_device_open(cuda_device *d, int ordinal, mt_error *error);
+/* Retains the primary context, which takes a fraction of a second; does not make it current. */
+mt_status cuda_device_start(cuda_device *d, mt_error *error);
 void cuda_device_close(cuda_device *d); /* a zeroed device is allowed */
 /* Between the two, this thread uses the device; the caller's own current context comes back with the second. */
 mt_status cuda_device_enter(const cuda_device *d, mt_error *error);
