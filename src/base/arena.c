@@ -103,7 +103,8 @@ bool arena_protect(arena *a, void (*body)(void *), void *context) {
 
 void *arena_grow(arena *a, void *items, size_t size, size_t count, size_t *capacity) {
     if (count < *capacity) return items;
-    const size_t wanted = *capacity ? *capacity * 2 : 8;
+    const size_t factor = *capacity * size >= LARGEST ? 4 : 2, /* what is large costs memory only where it is touched */
+        wanted = *capacity ? *capacity * factor : 8;
     void *grown = arena_array(a, wanted, size);
     if (!grown) return NULL;
     if (count) memcpy(grown, items, count * size);

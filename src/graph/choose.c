@@ -341,7 +341,7 @@ static void run(void *context) {
             return;
         }
         for (int k = 0; k < choices->constant_count && n->constant_count < TILE_CONSTANTS; k++)
-            n->constants[n->constant_count++] = (graph_constant){.name = choices->constant[k], .value = best->value[k]};
+            graph_add_constant(g->memory, n, (graph_constant){.name = choices->constant[k], .value = best->value[k]});
     }
 }
 

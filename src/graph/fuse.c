@@ -293,7 +293,7 @@ static bool make_fused(const mt_graph *g, const match *m, graph_node *out) {
         const graph_node *n = &g->nodes[m->node[s]];
         for (int c = 0; c < n->constant_count; c++) {
             if (!tile_has_constant(r->file, r->program, n->constants[c].name)) return false;
-            if (!has_constant(out, n->constants[c].name)) out->constants[out->constant_count++] = n->constants[c];
+            if (!has_constant(out, n->constants[c].name)) graph_add_constant(g->memory, out, n->constants[c]);
         }
     }
     size_t count;

@@ -202,6 +202,13 @@ static int find_param(const graph_node *n, const char *name) {
 
 static bool is_tensor_param(const tile_signature_param *p) { return p->kind <= TILE_INOUT; }
 
+void graph_add_constant(arena *a, graph_node *n, graph_constant c) {
+    graph_constant *all = ARENA_ARRAY(a, (size_t)n->constant_count + 1, graph_constant);
+    if (n->constant_count) memcpy(all, n->constants, (size_t)n->constant_count * sizeof *all);
+    all[n->constant_count++] = c;
+    n->constants = all;
+}
+
 /* Puts one mt_operand where it belongs in the node. */
 static mt_status take_operand(mt_graph *g, graph_node *n, const mt_operand *o, bool *given, mt_error *error) {
     const int p = find_param(n, o->name);
@@ -217,7 +224,7 @@ static mt_status take_operand(mt_graph *g, graph_node *n, const mt_operand *o, b
         graph_constant c = {.name = arena_string(g->memory, o->name, strlen(o->name)), .value = o->integer};
         if (o->kind == MT_IS_TYPE && !(c.type = graph_type(g, find_type(g, n->file, o->type))))
             return error_set(error, MT_E_ARGUMENT, n->name, "there is no type or format named '%s'", o->type);
-        n->constants[n->constant_count++] = c;
+        graph_add_constant(g->memory, n, c);
         return MT_OK;
     }
     if (is_tensor_param(param)) {

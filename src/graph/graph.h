@@ -46,10 +46,10 @@ typedef struct graph_constant { /* a constant that the builder of the node fixed
 } graph_constant;
 
 typedef struct graph_node {
-    const char *name;      /* for people: "linear.17" or what the builder gave ("blk.3.ffn_down") */
-    const tile_file *file; /* where `program` is found */
-    const char *program;   /* the tile program's name */
-    graph_constant constants[TILE_CONSTANTS];
+    const char *name;                /* for people: "linear.17" or what the builder gave ("blk.3.ffn_down") */
+    const tile_file *file;           /* where `program` is found */
+    const char *program;             /* the tile program's name */
+    const graph_constant *constants; /* graph_add_constant */
     int constant_count;
     const tile_signature_param *signature; /* of the program; the graph's own (graph_signature) */
     int param_count;

@@ -17,6 +17,8 @@ int64_t graph_count(int rank, const int64_t *extent); /* the product, or -1: an 
 /* The graph's own pointer for a type: the same one for the same type, whichever file or op it comes from. */
 const tile_format *graph_type(mt_graph *g, const tile_format *f);
 
+/* Gives the node one more constant; it has room for TILE_CONSTANTS. */
+void graph_add_constant(arena *a, graph_node *n, graph_constant c);
 /* The parameters of a file's program, with the graph's own types; the same array for the same program. NULL: there is
  * no such program. */
 const tile_signature_param *graph_signature(mt_graph *g, const tile_file *file, const char *program, int *count);

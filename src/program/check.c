@@ -145,13 +145,12 @@ static bool add_accesses(checker *c, pattern *out, uint32_t k) {
         program_view_region(v, &c->key.instance, n, box, &r);
         if (r.first >= r.last) continue;
         program_footprint **f = &out->footprints[box->tensor][box->writes];
-        if (!*f && (*f = ARENA_NEW(c->memory, program_footprint)))
-            **f = (program_footprint){.writes = box->writes, .unordered = box->unordered};
+        if (!*f && !(*f = program_footprint_new(c->memory, box, out->count))) return false;
         const int64_t begin = v->tensor->role == MT_TEMP ? v->tensor->offset : 0;
         r.tensor = 0;
         r.first -= begin;
         r.last -= begin;
-        if (!*f || !program_footprint_add(c->memory, *f, &r, k)) return false;
+        program_footprint_add(*f, &r, k);
     }
     return true;
 }

@@ -18,19 +18,19 @@ enum { FANOUT = 8 };
 
 /* ---- layers ---- */
 
-bool program_footprint_add(arena *a, program_footprint *f, const program_region *r, uint32_t at) {
-    if (f->count == f->capacity) {
-        size_t capacity = f->capacity, same = capacity;
-        program_region *regions = arena_grow(a, f->regions, sizeof *regions, f->count, &capacity);
-        uint32_t *places = arena_grow(a, f->at, sizeof *places, f->count, &same);
-        if (!regions || !places) return false;
-        f->regions = regions;
-        f->at = places;
-        f->capacity = (uint32_t)capacity;
-    }
+program_footprint *program_footprint_new(arena *a, const tile_box *box, uint32_t most) {
+    program_footprint *f = ARENA_NEW(a, program_footprint);
+    if (!f) return NULL;
+    *f = (program_footprint){.writes = box->writes,
+                             .unordered = box->unordered,
+                             .regions = ARENA_ARRAY(a, most, program_region),
+                             .at = ARENA_ARRAY(a, most, uint32_t)};
+    return f->regions && f->at ? f : NULL;
+}
+
+void program_footprint_add(program_footprint *f, const program_region *r, uint32_t at) {
     f->regions[f->count] = *r;
     f->at[f->count++] = at;
-    return true;
 }
 
 program_layer *program_layer_new(program_footprint *f, uint32_t tensor, int64_t shift, const uint32_t *numbers) {

@@ -11,7 +11,7 @@ enum { LAYER_LEVELS = 12 }; /* 8^11 > 2^31 */
 typedef struct program_footprint {
     bool writes;
     bool unordered; /* accesses of one node that are need no order among each other: the program's text says so */
-    uint32_t count, capacity;
+    uint32_t count;
     program_region *regions; /* none is empty */
     uint32_t *at;            /* which instruction of the node, joins not counted; ascending */
     /* Once all have been compared with each other: */
@@ -56,8 +56,10 @@ typedef struct program_space {
     size_t count, capacity;
 } program_space;
 
-/* Adds an access to a footprint in the arena; instructions ascend, regions are not empty. False: no memory. */
-bool program_footprint_add(arena *a, program_footprint *f, const program_region *r, uint32_t at);
+/* An empty footprint for boxes like this one, of so many instructions at most. NULL: no memory. */
+program_footprint *program_footprint_new(arena *a, const tile_box *box, uint32_t most);
+/* Adds an access; instructions ascend, regions are not empty. */
+void program_footprint_add(program_footprint *f, const program_region *r, uint32_t at);
 /* A new layer, of a tensor that begins at `shift`; numbers[k] is the node's k-th instruction. NULL: no memory. */
 program_layer *program_layer_new(program_footprint *f, uint32_t tensor, int64_t shift, const uint32_t *numbers);
 /* Makes the tree. Holds every instruction's access. Layers have at least one access. */
