@@ -13,7 +13,9 @@ typedef struct mt_machine mt_machine; /* thread-safe */
 typedef struct mt_session mt_session; /* one thread at a time; sessions of one machine take turns by themselves */
 
 /* Opens a machine: "cpu" (one worker for each CPU of this process), "cpu:N" (N workers), "cuda:N" (a GPU), "sim:N" (N
- * virtual SMs, for finding what is wrong with a program: see docs/architecture.md), "auto". */
+ * virtual SMs, for finding what is wrong with a program: see docs/architecture.md), "auto": a GPU that the driver shows,
+ * or else the CPU. A GPU's context is made while the caller goes on: one that refuses it says so when a session is made.
+ */
 MT_API mt_status mt_machine_open(mt_machine **out, const char *name, mt_error *error);
 MT_API void mt_machine_close(mt_machine *m); /* after its sessions; NULL is allowed */
 MT_API const char *mt_machine_name(const mt_machine *m);
