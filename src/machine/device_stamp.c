@@ -52,6 +52,10 @@ typedef struct handoff {
     uint64_t *loud; /* nodes, in `width` words */
     uint64_t *before,
         *behind; /* by node, `width` words: the nodes that it waits for, and what they wait for; who waits */
+    struct added_wait {
+        uint32_t node, barrier;
+    } * added; /* waits beyond the program's */
+    size_t added_count, added_capacity;
     program_instruction *instructions;
     written *written; /* by op */
     mt_status status;
@@ -309,22 +313,39 @@ static bool waits_for(const program_instruction *i, uint32_t barrier) {
     return false;
 }
 
-/* All instructions of a node wait for all of another. False: one has no room. */
+/* All instructions of a node are to wait for all of another. False: one has no room. */
 static bool wait_for_all(handoff *h, size_t node, size_t earlier) {
     const uint32_t barrier = barrier_of(h, earlier), first = h->p->nodes[node].first,
                    last = first + h->p->nodes[node].count;
+    int more = 1;
     if (barrier == NONE) return false;
-    for (uint32_t k = first; k < last; k++) {
-        const program_instruction *i = &h->instructions[k];
-        if (i->opcode != PROGRAM_JOIN && i->wait_count == PROGRAM_WAITS && !waits_for(i, barrier)) return false;
+    for (size_t w = 0; w < h->added_count; w++) {
+        if (h->added[w].node != node) continue;
+        if (h->added[w].barrier == barrier) return true;
+        more++;
     }
     for (uint32_t k = first; k < last; k++) {
-        program_instruction *i = &h->instructions[k];
-        if (i->opcode == PROGRAM_JOIN || waits_for(i, barrier)) continue;
-        i->wait[i->wait_count] = barrier;
-        i->target[i->wait_count++] = h->p->barriers[barrier].arrivals;
+        const program_instruction *i = &h->p->instructions[k];
+        if (i->opcode != PROGRAM_JOIN && i->wait_count + more > PROGRAM_WAITS && !waits_for(i, barrier)) return false;
     }
+    *ARENA_PUSH(h->memory, h->added, h->added_count, h->added_capacity) = (struct added_wait){(uint32_t)node, barrier};
     return true;
+}
+
+/* The program's instructions with these waits. */
+static void add_waits(handoff *h) {
+    const mt_program *p = h->p;
+    h->instructions = ARENA_ARRAY(h->memory, p->instructions_count, program_instruction);
+    memcpy(h->instructions, p->instructions, p->instructions_count * sizeof *h->instructions);
+    for (size_t w = 0; w < h->added_count; w++) {
+        const program_node *n = &p->nodes[h->added[w].node];
+        for (uint32_t k = n->first; k < n->first + n->count; k++) {
+            program_instruction *i = &h->instructions[k];
+            if (i->opcode == PROGRAM_JOIN || waits_for(i, h->added[w].barrier)) continue;
+            i->wait[i->wait_count] = h->added[w].barrier;
+            i->target[i->wait_count++] = p->barriers[h->added[w].barrier].arrivals;
+        }
+    }
 }
 
 static void order(handoff *h, size_t earlier, size_t later, bool waits) {
@@ -467,15 +488,16 @@ static void choose(void *context) {
     if (any && h->status == MT_OK) {
         h->before = ARENA_ARRAY(h->memory, p->nodes_count * h->width, uint64_t);
         h->behind = ARENA_ARRAY(h->memory, p->nodes_count * h->width, uint64_t);
-        h->instructions = ARENA_ARRAY(h->memory, p->instructions_count, program_instruction);
-        memcpy(h->instructions, p->instructions, p->instructions_count * sizeof *h->instructions);
-        out->instructions = h->instructions;
         place(h, out);
         find_before(h);
         find_loud(h);
         for (uint32_t t = 0; t < p->tensors_count; t++) quiet |= h->stamped[t] && !is_loud(h, h->writer[t]);
     }
-    if (!quiet) keep_counters(h, out);
+    if (quiet) {
+        add_waits(h);
+        out->instructions = h->instructions;
+    } else
+        keep_counters(h, out);
     find_ends(h, out);
     if (quiet) find_hints(h, out);
 }
