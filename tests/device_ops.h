@@ -239,7 +239,7 @@ static mt_tensor add_matrix(mt_graph *g, mt_role role, const char *type, const c
 
 /* Two layers, for two SMs: what the first writes, all instructions of the second read. Nine pages an instruction. What
  * is handed over is stamped data, or, `released`, an output of the program, which cannot be. */
-static mt_graph *two_layers(bool released) {
+static __attribute__((unused)) mt_graph *two_layers(bool released) {
     mt_graph *g;
     mt_tensor t;
     OK(mt_graph_create(&g, &error));

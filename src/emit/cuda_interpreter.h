@@ -267,11 +267,9 @@ MT_DEVICE void mt_consumer(mt_context *c) {
         const bool end = ready && c->slot->number == MT_END_OF_RUN;
         MT_TRACED(if (ready && c->thread == 0) mt_note(c)->received = mt_long_clock();)
         if (end) {
-            if (stale) { /* it had no instruction */
-                mt_stamp_again(c);
-                mt_sync();
-            }
+            if (stale) mt_stamp_again(c); /* it had no instruction */
             stale = c->launch->stamp_bytes;
+            if (stale) mt_sync(); /* every stamp has been issued, also where there was one instruction */
             if (c->thread == 0) {
                 if (!released || stale) mt_fence();
                 mt_end_of_run(c, run);

@@ -44,8 +44,10 @@ MT_DEVICE bool mt_operands_ready(mt_context *mt) {
     const cuda_run *l = mt->launch;
     const program_instruction *i = &mt->slot->instruction;
     if (mt->epoch != l->epoch) mt_wait_word(mt, l->go, (uint32_t)CUDA_END_OF_RUN, 2 * (mt->epoch - 1));
-    for (int w = 0; w < i->wait_count && !mt->stopped; w++)
-        mt_wait_word(mt, l->counters + i->wait[w], i->wait[w], i->target[w] * mt->epoch);
+    for (int w = 0; w < i->wait_count && !mt->stopped; w++) {
+        const uint32_t barrier = i->wait[w] & ~CUDA_HINT;
+        mt_wait_word(mt, l->counters + barrier, barrier, i->target[w] * mt->epoch, i->wait[w] & CUDA_HINT);
+    }
     mt_fence_copies();
     return !mt->stopped;
 }

@@ -42,20 +42,23 @@ void cuda_early_end(cuda_emit *e) {
 
 /* ---- what is kept ---- */
 
-static const char *kept(const cuda_emit *e, const char *key) {
+/* Its number; MOST_KEPT: it is not. */
+static int kept(const cuda_emit *e, const char *key) {
     for (int k = 0; k < e->kept_count; k++)
-        if (!strcmp(e->kept[k].key, key)) return e->kept[k].name;
-    return NULL;
+        if (!strcmp(e->kept[k].key, key)) return k;
+    return MOST_KEPT;
 }
-static void keep(cuda_emit *e, const char *key, const char *name) {
+static int keep(cuda_emit *e, const char *key, const char *name) {
     e->kept[e->kept_count].key = key;
-    e->kept[e->kept_count++].name = name;
+    e->kept[e->kept_count].name = name;
+    return e->kept_count++;
 }
 
 /* ---- vectors that a thread walks over in steps ---- */
 
-void cuda_expect_steps(cuda_nest *x, const char *k, const char *begin, int64_t length, int64_t step) {
+void cuda_expect_steps(cuda_nest *x, const char *k, const char *begin, int64_t length, int64_t step, bool all) {
     if (length % step || length / step > MOST_LOOK_STEPS) return;
+    x->ahead.all = all;
     x->ahead.k = k;
     x->ahead.begin = begin;
     x->ahead.i = length == step ? "0" : cuda_name(x->e, "step");
@@ -113,10 +116,12 @@ const char *cuda_look_ahead(cuda_nest *x, const tile_node *n, const cuda_index *
     cuda_emit *e = x->e;
     arena *m = e->memory;
     const int64_t floats = x->ahead.count * x->vector;
-    const char *key = cuda_may_be_early(e, n) ? walk_key(x, n, at) : NULL, *known = key ? kept(e, key) : NULL,
-               *name = arena_printf(m, "%s[%s]", known ? known : vector, x->ahead.i),
+    const char *key = cuda_may_be_early(e, n) ? walk_key(x, n, at) : NULL;
+    int known = key ? kept(e, key) : MOST_KEPT;
+    const char *name = arena_printf(m, "%s[%s]", known < MOST_KEPT ? e->kept[known].name : vector, x->ahead.i),
                *declaration = arena_printf(m, "float %s[%" PRId64 "][%d];", vector, x->ahead.count, x->vector);
-    if (!known && key && e->kept_count < MOST_KEPT && e->early_registers + floats <= MOST_LOOK_FLOATS) {
+    if (known < MOST_KEPT) {
+    } else if (key && e->kept_count < MOST_KEPT && e->early_registers + floats <= MOST_LOOK_FLOATS) {
         cuda_nest front;
         cuda_index index[TILE_RANK];
         memcpy(index, at, sizeof(cuda_index) * (size_t)n->shape.rank);
@@ -130,13 +135,14 @@ const char *cuda_look_ahead(cuda_nest *x, const tile_node *n, const cuda_index *
         cuda_close(e);
         cuda_early_end(e);
         e->early_registers += (int)floats;
-        keep(e, key, vector);
-    } else if (!known) {
+        known = keep(e, key, vector);
+    } else {
         if (x->ahead.looks == MOST_LOOKS) return NULL;
         x->ahead.look[2 * x->ahead.looks] = declaration;
         x->ahead.look[2 * x->ahead.looks++ + 1] = arena_printf(m, "mt_look(%s, %s);", name, from);
     }
-    if (!known) NEST_LINE(x, LEVEL_VECTOR, "mt_settle(mt, %s, %s);", name, from);
+    if (known == MOST_KEPT || !e->kept[known].settled) NEST_LINE(x, LEVEL_VECTOR, "mt_settle(mt, %s, %s);", name, from);
+    if (known < MOST_KEPT) e->kept[known].settled |= x->ahead.all;
     x->ahead.used = true;
     return name;
 }
@@ -179,7 +185,8 @@ const char *cuda_load_alone(cuda_nest *x, const tile_node *n, const cuda_index *
         }
         key = arena_printf(m, "%s, %s + %" PRId64, key, at[d].text ? index[d].text : "0", at[d].offset);
     }
-    const char *name = kept(e, key);
+    const int known = kept(e, key);
+    const char *name = known < MOST_KEPT ? e->kept[known].name : NULL;
     if (!moves || (!name && e->kept_count == MOST_KEPT)) return NULL;
     if (!name) {
         cuda_nest front;

@@ -51,6 +51,7 @@ typedef struct cuda_emit { /* one function of an op */
     int depth;           /* of loops and conditions around the statement at hand */
     struct {
         const char *key, *name;
+        bool settled;  /* each thread has waited for it */
     } kept[MOST_KEPT]; /* what each thread has in registers, from the front of the body on */
     int kept_count;
     bool stored;        /* a store stands in front of it, or a statement of level 2 */
@@ -93,6 +94,7 @@ typedef struct cuda_nest {
         int64_t step, count;              /* 0: there is no such loop */
         const char *look[2 * MOST_LOOKS]; /* a declaration, and what is done in each step */
         int looks;
+        bool all; /* every thread takes part */
         bool used;
     } ahead;
     const char *alone;         /* a column that each thread has at most one of: its number, if it is less than */
@@ -151,8 +153,8 @@ typedef struct cuda_rows {
 cuda_rows cuda_rows_of(cuda_emit *e, const role_spread *s);
 /* What the column begins with, where a thread has only one vector of columns; else NULL. */
 const char *cuda_rows_once(cuda_emit *e, const role_spread *s, const cuda_rows *rows);
-/* The same of a walk over rows and columns, before its elements are asked for. */
-void cuda_rows_expect(cuda_nest *x, const role_spread *s, const cuda_rows *rows);
+/* The same of a walk over rows and columns, before its elements are asked for; some rows may be left out. */
+void cuda_rows_expect(cuda_nest *x, const role_spread *s, const cuda_rows *rows, bool some);
 void cuda_rows_open(cuda_nest *x, const role_spread *s, const cuda_rows *rows, const char *condition);
 void cuda_rows_close(cuda_emit *e, const role_spread *s, const char *condition);
 /* Indices of a tile's dimensions from the number of its row and its column. */
@@ -175,8 +177,9 @@ void cuda_early_end(cuda_emit *e);
  * few, all threads have as many, and vectors are read, it is unrolled, so that the loads are on their way together. */
 void cuda_open_steps(const cuda_nest *x, const char *k, const char *begin, int64_t length, int64_t step);
 /* Before the elements of such a loop are asked for: what it will be. Loads of stamped data are then done in two parts:
- * in front of the loop each thread looks at all it will need, within it waits for what has not been posted. */
-void cuda_expect_steps(cuda_nest *x, const char *k, const char *begin, int64_t length, int64_t step);
+ * in front of the loop each thread looks at all it will need, within it waits for what has not been posted. `all`:
+ * every thread takes part. */
+void cuda_expect_steps(cuda_nest *x, const char *k, const char *begin, int64_t length, int64_t step, bool all);
 void cuda_print_looks(const cuda_nest *x); /* of a walk that is no loop */
 /* A vector of stamped data in such a loop: its name; NULL: too many. `vector` is a name for it, `from` where it lies.
  */

@@ -385,10 +385,12 @@ const char *cuda_rows_once(cuda_emit *e, const role_spread *s, const cuda_rows *
     return s->columns == step_of(s, rows) ? begin_of(e, s, rows) : NULL;
 }
 
-void cuda_rows_expect(cuda_nest *x, const role_spread *s, const cuda_rows *rows) {
+void cuda_rows_expect(cuda_nest *x, const role_spread *s, const cuda_rows *rows, bool some) {
     const char *k = rows->column.text;
     if (!k || s->fragment || s->registers) return;
-    if (s->columns >= step_of(s, rows)) cuda_expect_steps(x, k, begin_of(x->e, s, rows), s->columns, step_of(s, rows));
+    const bool all = !some && (!rows->row.text || s->rows >= ROLE_THREADS / s->lanes);
+    if (s->columns >= step_of(s, rows))
+        cuda_expect_steps(x, k, begin_of(x->e, s, rows), s->columns, step_of(s, rows), all);
     if (s->columns > step_of(s, rows) || rows->row.text || s->vector > 1) return;
     x->alone = k;
     x->alone_count = s->columns;
@@ -505,7 +507,7 @@ void cuda_store(cuda_emit *e, const role_statement *s) {
         else if (d < last)
             valid = and(m, valid, check_of(&x, &c[d]));
     }
-    if (!single) cuda_rows_expect(&x, &s->spread, &rows);
+    if (!single) cuda_rows_expect(&x, &s->spread, &rows, rows_valid != NULL);
     const tile_node *n = s->value;
     for (int d = 0; d < n->shape.rank; d++)
         below[d] = n->shape.extent[d] == 1 ? cuda_index_constant(0) : at[d + s->shape.rank - n->shape.rank];

@@ -208,7 +208,7 @@ static void print_each(cuda_emit *e, const role_statement *s) {
     if (rows.column.text && !padded) {
         x.once_begin = cuda_rows_once(e, &s->spread, &rows);
         x.once = x.once_begin ? rows.column.text : NULL;
-        cuda_rows_expect(&x, &s->spread, &rows);
+        cuda_rows_expect(&x, &s->spread, &rows, false);
     }
     cuda_unravel(&x, &t->shape, &rows.row, &rows.column, at);
     stretched(s->value, &t->shape, at, below);
@@ -374,7 +374,7 @@ static void print_reduce(cuda_emit *e, const role_statement *s) {
     const char *first[] = {"mt->thread", "mt->warp", "0"}, *begin[] = {"0", "mt->lane", "mt->thread"};
     const int step[] = {ROLE_THREADS, ROLE_WARPS, 1}, threads[] = {1, 32, ROLE_THREADS};
     const char *start = vector > 1 ? arena_printf(m, "%s * %d", begin[s->reduce], vector) : begin[s->reduce];
-    cuda_expect_steps(&x, k, start, length, threads[s->reduce] * vector);
+    cuda_expect_steps(&x, k, start, length, threads[s->reduce] * vector, results >= step[s->reduce]);
     const cuda_value v = cuda_element(&x, s->value, at);
     if (i && results <= step[s->reduce])
         cuda_print(e, "if (const int %s = %s; %s < %" PRId64 ") {", i, first[s->reduce], i, results);
