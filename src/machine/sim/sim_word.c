@@ -127,12 +127,13 @@ uint32_t sim_call_atomic(uint32_t *p, uint32_t what, uint32_t value, uint32_t co
 
 void sim_call_stamped(const uint32_t *p, uint32_t how) {
     sim_run *r = sim_now;
-    const sim_lane *l = r->lane;
+    sim_lane *l = r->lane;
     struct sim_word *w = find_word(r, p);
     if (how != SIM_TAKEN) {
         w->posted = how == SIM_POSTED;
         return;
     }
+    l->polled = NULL; /* who takes it once more does not wait for another value */
     if (l->value == stamp || (l->late ? w->older_posted : w->posted)) return; /* the former gives up */
     sim_report(
         r, SIM_RACE, false, (uint64_t)l->line << 32 ^ 1,
