@@ -6,6 +6,7 @@
 #include "emit/emit_cuda_internal.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 
 enum { MOST_STEPS = 4, MOST_LOOK_STEPS = 8, MOST_LOOK_FLOATS = 64 };
 
@@ -167,6 +168,21 @@ static const char *alone_text(const cuda_nest *x, const char *from) {
     return out;
 }
 
+/* The largest value of such a text, which is x->alone, or that divided by or modulo a number. -1: it is not. */
+static int64_t alone_most(const cuda_nest *x, const char *of) {
+    const char *at = of + strspn(of, "(");
+    const size_t length = strlen(x->alone);
+    char *end;
+    if (strncmp(at, x->alone, length)) return -1;
+    at += length;
+    if (strspn(at, ")") == strlen(at)) return x->alone_count - 1;
+    const char operation = at[0] == ' ' ? at[1] : 0;
+    if ((operation != '/' && operation != '%') || at[2] != ' ') return -1;
+    const int64_t by = strtoll(at + 3, &end, 10);
+    if (by <= 0 || strspn(end, ")") != strlen(end)) return -1;
+    return operation == '/' ? (x->alone_count - 1) / by : min_i64(by, x->alone_count) - 1;
+}
+
 const char *cuda_load_alone(cuda_nest *x, const tile_node *n, const cuda_index *at, const char *type, bool stamped) {
     cuda_emit *e = x->e;
     arena *m = e->memory;
@@ -177,6 +193,9 @@ const char *cuda_load_alone(cuda_nest *x, const tile_node *n, const cuda_index *
     for (int d = 0; d < n->shape.rank; d++) {
         index[d] = at[d];
         if (at[d].lane) return NULL;
+        const int64_t most = at[d].text ? alone_most(x, at[d].text) : 0;
+        /* In a branch that not all threads take the index may be any: here it has to be good for all of them. */
+        if (x->guarded && (most < 0 || most >= n->shape.extent[d] || at[d].offset)) return NULL;
         if (at[d].text) {
             index[d].text = alone_text(x, at[d].text);
             if (!index[d].text) return NULL;
