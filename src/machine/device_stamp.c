@@ -290,6 +290,20 @@ static void find_before(handoff *h) {
     }
 }
 
+/* Nodes whose instructions wait for one another: what they write overlaps, and lower numbers come first. */
+static void find_ordered(handoff *h) {
+    const mt_program *p = h->p;
+    uint32_t *arrives = ARENA_ARRAY(h->memory, p->barriers_count, uint32_t); /* the last node that does, + 1 */
+    for (uint32_t n = 0; n < p->nodes_count; n++) {
+        const program_instruction *first = p->instructions + p->nodes[n].first, *end = first + p->nodes[n].count;
+        for (const program_instruction *i = first; i < end; i++)
+            for (int a = 0; a < i->arrive_count && i->opcode != PROGRAM_JOIN; a++) arrives[i->arrive[a]] = n + 1;
+        for (const program_instruction *i = first; i < end; i++)
+            for (int w = 0; w < i->wait_count; w++)
+                if (arrives[i->wait[w]] == n + 1) set_loud(h, n);
+    }
+}
+
 /* The barrier that all of a node arrives at, and nobody else; NONE: there is none. */
 static uint32_t barrier_of(const handoff *h, size_t node) {
     const mt_program *p = h->p;
@@ -490,6 +504,7 @@ static void choose(void *context) {
         h->behind = ARENA_ARRAY(h->memory, p->nodes_count * h->width, uint64_t);
         place(h, out);
         find_before(h);
+        find_ordered(h);
         find_loud(h);
         for (uint32_t t = 0; t < p->tensors_count; t++) quiet |= h->stamped[t] && !is_loud(h, h->writer[t]);
     }
