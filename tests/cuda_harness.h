@@ -379,7 +379,8 @@ static inline __attribute__((unused)) bool build_chunk(int first, int last) {
         cuda_cases[i].opcode = i - first;
         cuda_cases[i].chunk = chunk;
     }
-    if (sim_compile(cuda_sim(), ops, (size_t)(last - first), &chunk->info, &chunk->code, &error) == MT_OK) return true;
+    if (sim_compile(cuda_sim(), ops, (size_t)(last - first), false, &chunk->info, &chunk->code, &error) == MT_OK)
+        return true;
     fprintf(stderr, "%s: %s\n", error.where, error.message);
     return false;
 }

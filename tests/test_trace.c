@@ -388,7 +388,7 @@ static uint64_t random_below(uint64_t n) {
     return (random_state >> 32) % n;
 }
 
-enum { SMS = 5, INSTRUCTIONS = 7, KEPT = 3 };
+enum { SMS = 5, INSTRUCTIONS = 7, KEPT = 3, EPOCH = 40 };
 
 typedef struct gpu {
     cuda_trace_clock clocks[SMS];
@@ -403,17 +403,21 @@ static const double ghz = 1.755;
 static uint64_t clock_of(const gpu *g, uint32_t sm, int64_t time) {
     return g->zero[sm] + (uint64_t)(int64_t)((double)time * ghz);
 }
-static uint32_t low_of(const gpu *g, uint32_t sm, int64_t time) { return (uint32_t)clock_of(g, sm, time) | 1; }
+static uint32_t low_of(const gpu *g, uint32_t sm, int64_t time) { return (uint32_t)clock_of(g, sm, time); }
 
-/* What a launch of `runs` notes, of which `done` take place; the clocks wrap 32 bits in the middle. */
+/* What a launch of `runs` notes, of which `done` take place; the clocks wrap 32 bits in the middle. What it does not
+ * write is of launches before it. */
 static void fake(gpu *g, uint32_t runs, uint32_t done) {
     *g = (gpu){.count = 0};
+    for (size_t i = 0; i < COUNT_OF(g->notes); i++)
+        g->notes[i] = (cuda_trace){.epoch = (uint32_t)random_below(EPOCH), .fetched = random_below(1000), .pages = 1};
     const uint64_t epoch = 1700000000000000000u;
     for (uint32_t s = 0; s < SMS; s++) {
         g->zero[s] = ((uint64_t)random_below(1000) << 32) - 100000 * (s + 1);
         const int64_t begin = (int64_t)(s * 40), end = 900000000 + (int64_t)random_below(1000);
         g->clocks[s] = (cuda_trace_clock){
-            epoch + (uint64_t)begin, clock_of(g, s, begin), epoch + (uint64_t)end, clock_of(g, s, end), s, 0};
+            epoch + (uint64_t)begin + 3000, /* the moment is later than the beginning */
+            clock_of(g, s, begin + 3000),   epoch + (uint64_t)end, clock_of(g, s, end), s, low_of(g, s, begin)};
     }
     const uint32_t kept = runs < KEPT ? runs : KEPT;
     for (uint32_t run = done > kept ? done - kept : 0; run < done; run++)
@@ -423,15 +427,15 @@ static void fake(gpu *g, uint32_t runs, uint32_t done) {
             int64_t t[10], at = (int64_t)(run * 200000 + i * 20000 + random_below(5000));
             for (int k = 0; k < 10; k++) t[k] = at += (int64_t)random_below(1500) + 2;
             cuda_trace *n = &g->notes[run % KEPT * (INSTRUCTIONS + SMS) + i];
-            *n = (cuda_trace){.run = run + 1,
+            *n = (cuda_trace){.epoch = EPOCH + run,
                               .processor = sm,
-                              .received = clock_of(g, sm, t[3]),
+                              .received = low_of(g, sm, t[3]),
                               .ready = low_of(g, sm, t[4]),
-                              .first_page = end || i % 2 ? 0 : low_of(g, sm, t[5]),
+                              .first_page = end || i % 4 ? 0 : low_of(g, sm, t[5]),
                               .done = end ? 0 : low_of(g, sm, t[6]),
                               .synced = end ? 0 : low_of(g, sm, t[7]),
                               .arrived = end ? 0 : low_of(g, sm, t[8]),
-                              .fetched = low_of(g, sm, t[0]),
+                              .fetched = clock_of(g, sm, t[0]),
                               .load_begin = low_of(g, sm, t[1]),
                               .load_end = low_of(g, sm, t[2]),
                               .pages = end || i % 2 ? 0 : i + 1,
@@ -445,13 +449,15 @@ static void fake(gpu *g, uint32_t runs, uint32_t done) {
                                    .fetched = t[0],
                                    .received = t[3],
                                    .ready = t[4],
-                                   .first_page = n->first_page ? t[5] : -1,
+                                   .first_page = !n->pages       ? -1
+                                                 : n->first_page ? t[5]
+                                                                 : t[4],
                                    .done = end ? t[4] : t[6],
                                    .synced = end ? t[4] : t[7],
                                    .arrived = end ? t[4] : t[8],
                                    .load_begin = n->pages ? t[1] : -1,
                                    .load_end = n->pages ? t[2] : -1,
-                                   .page_wait = 77,
+                                   .page_wait = end ? 0 : 77,
                                    .load_wait = 99};
         }
 }
@@ -467,7 +473,8 @@ static void test_clocks(void **state) {
     static mt_trace_record out[KEPT * (INSTRUCTIONS + SMS)];
     static const uint32_t cases[][2] = {{1, 1}, {2, 2}, {3, 3}, {4, 4}, {8, 8}, {100, 2}, {100, 4}, {100, 50}};
     for (size_t c = 0; c < COUNT_OF(cases); c++) {
-        const cuda_run launch = {.instruction_count = INSTRUCTIONS, .runs = cases[c][0], .trace_runs = KEPT};
+        const cuda_run launch = {
+            .instruction_count = INSTRUCTIONS, .runs = cases[c][0], .trace_runs = KEPT, .epoch = EPOCH};
         fake(&g, cases[c][0], cases[c][1]);
         const size_t count = trace_convert(g.notes, g.clocks, &launch, SMS, out);
         assert_int_equal(count, g.count);
@@ -480,16 +487,16 @@ static void test_clocks(void **state) {
             check_time(a->fetched, b->fetched), check_time(a->received, b->received), check_time(a->ready, b->ready);
             check_time(a->first_page, b->first_page), check_time(a->done, b->done), check_time(a->synced, b->synced);
             check_time(a->arrived, b->arrived), check_time(a->load_begin, b->load_begin);
-            check_time(a->load_end, b->load_end), check_time(a->page_wait, 77), check_time(a->load_wait, 99);
+            check_time(a->load_end, b->load_end), check_time(a->page_wait, b->page_wait), check_time(a->load_wait, 99);
         }
     }
-    /* a launch that failed: some SMs wrote no second moment, some records are cut short or are nonsense */
-    const cuda_run launch = {.instruction_count = INSTRUCTIONS, .runs = 2, .trace_runs = KEPT};
+    /* a launch that failed: some SMs wrote no second moment, some records are missing or are nonsense */
+    const cuda_run launch = {.instruction_count = INSTRUCTIONS, .runs = 2, .trace_runs = KEPT, .epoch = EPOCH};
     fake(&g, 2, 2);
     g.clocks[1].end_time = g.clocks[2].end_clock = 0;
     g.notes[0].processor = SMS;
-    g.notes[1].received = 0;
-    g.notes[2].run = 77;
+    g.notes[1].epoch = 0;
+    g.notes[2].epoch = EPOCH + 77;
     size_t left = 0;
     for (size_t i = 0; i < g.count; i++) left += i > 2 && g.meant[i].processor != 1 && g.meant[i].processor != 2;
     assert_int_equal(trace_convert(g.notes, g.clocks, &launch, SMS, out), left);
@@ -547,6 +554,11 @@ static void test_sim(void **state) {
             assert_true(r[i].ready <= r[i].first_page && r[i].first_page <= r[i].done);
             assert_true(r[i].page_wait <= r[i].done - r[i].ready);
         }
+        free(r);
+        OK(mt_session_run(l.session, &error)); /* a shorter launch: nothing of the one before is its own */
+        OK(mt_session_trace_read(l.session, &r, &count, &error));
+        assert_int_equal(count, p->instructions_count + 3);
+        for (size_t i = 0; i < count; i++) assert_int_equal(r[i].run, 0);
         free(r);
         OK(mt_session_trace(l.session, 0, &error));
         OK(mt_session_run(l.session, &error));

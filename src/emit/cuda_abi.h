@@ -82,23 +82,23 @@ typedef struct cuda_range {
 } cuda_range; /* program_processor */
 
 /* What a traced kernel notes of one instruction, or of an SM's end of a run: the SM's clock at each step, the low 32
- * bits of it except `received`. 0: it did not happen. The consumers' steps are those of their thread 0. */
+ * bits of it except `fetched`, which is before all others. The consumers' steps are those of their thread 0. Each row
+ * is what one role knows at one time: it writes it at once. An end of a run has no row of consumers but `received` and
+ * `ready`. */
 typedef struct cuda_trace {
-    uint32_t run; /* of this launch, from 1; 0: nothing is noted here */
+    uint32_t epoch; /* of the run: records of launches before this one have lower ones; 0: nothing is noted here */
     uint32_t processor;
-    uint64_t received;                        /* consumers: the slot holds it */
-    uint32_t ready, done, synced, arrived;    /* waits over; computed; all consumers are; others can know */
-    uint32_t first_page, page_wait;           /* the first page taken; clocks spent waiting for pages */
-    uint32_t fetched;                         /* controller: the slot is free and will be filled */
-    uint32_t load_begin, load_end, load_wait; /* loader; clocks spent waiting for free pages */
-    uint32_t pages;                           /* that the loader filled */
-    uint32_t reserved;
-} cuda_trace;
+    uint64_t fetched;                                /* controller: the slot is free and will be filled */
+    uint32_t received, ready, first_page, page_wait; /* consumers: the slot holds it; waits over; the first page taken,
+                                                        0: not noted; clocks spent waiting for pages */
+    uint32_t done, synced, arrived, reserved;        /* computed; all consumers have; others can know */
+    uint32_t load_begin, load_end, load_wait, pages; /* loader; clocks spent waiting for free pages; those filled */
+} __attribute__((aligned(16))) cuda_trace;
 
-/* One moment of an SM on both clocks, at the beginning and the end of a launch. */
+/* Two moments of an SM on both clocks, near the beginning and the end of a launch. */
 typedef struct cuda_trace_clock {
     uint64_t begin_time, begin_clock, end_time, end_clock; /* nanoseconds of the device; the SM's clocks */
-    uint32_t sm, reserved;
+    uint32_t sm, start;                                    /* low bits of the SM's clock when the launch began */
 } cuda_trace_clock;
 
 /* The kernel's only parameter. */

@@ -54,15 +54,21 @@ MT_DEVICE uint64_t mt_time(void) {
 }
 
 /* The SM's clock, for traces: its low 32 bits, and all of it. The SM. */
-MT_DEVICE uint32_t mt_clock(void) { /* never 0 */
+MT_DEVICE uint32_t mt_clock(void) {
     uint32_t t;
     asm volatile("mov.u32 %0, %%clock;" : "=r"(t)::"memory");
-    return t | 1;
+    return t;
 }
 MT_DEVICE uint64_t mt_long_clock(void) {
     uint64_t t;
     asm volatile("mov.u64 %0, %%clock64;" : "=l"(t)::"memory");
     return t;
+}
+/* The thread's number, looked up. */
+MT_DEVICE uint32_t mt_thread(void) {
+    uint32_t thread;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+    return thread;
 }
 MT_DEVICE uint32_t mt_sm(void) {
     uint32_t sm;

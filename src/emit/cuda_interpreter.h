@@ -31,23 +31,33 @@ MT_DEVICE bool mt_fetch(mt_context *c, uint32_t run, uint32_t i, uint32_t *numbe
 enum { MT_END_OF_RUN = 0xfffffffeu };
 
 #ifdef MT_TRACE
-/* The controller has got the slot back: writes out what was noted there, and makes it ready for the next. */
-MT_DEVICE void mt_trace_turn(mt_context *c, mt_slot *s, uint32_t next_run) {
-    const cuda_run *l = c->launch;
-    uint32_t *note = (uint32_t *)&s->trace;
-    if (s->trace.received) {
-        const uint32_t base = (s->trace.run - 1) % l->trace_runs * (l->instruction_count + gridDim.x);
-        cuda_trace *to = l->trace + base + (s->number == MT_END_OF_RUN ? l->instruction_count + blockIdx.x : s->number);
-        if (c->lane < (int)(sizeof *to / 4)) ((uint32_t *)to)[c->lane] = note[c->lane];
-    }
-    __syncwarp();
-    if (c->lane < (int)(sizeof s->trace / 4)) note[c->lane] = 0;
+/* The controller has got the slot back: writes out what was noted there; what comes next will go to `next`. */
+MT_DEVICE void mt_trace_turn(mt_context *c, mt_slot *s, cuda_trace *next) {
+    if (s->trace_to && c->lane < (int)(sizeof s->trace / 16))
+        ((uint4 *)s->trace_to)[c->lane] = ((const uint4 *)&s->trace)[c->lane];
     __syncwarp();
     if (c->lane == 0) {
-        s->trace.run = next_run;
+        s->trace.epoch = c->epoch;
         s->trace.processor = blockIdx.x;
-        s->trace.fetched = mt_clock();
+        s->trace.fetched = mt_long_clock();
+        s->trace_to = next;
     }
+}
+/* Consumers, when all waits are over. */
+MT_DEVICE void mt_trace_ready(mt_context *c, uint32_t received) {
+    const uint32_t ready = mt_clock();
+    if (c->thread == 0) {
+        *(uint2 *)&mt_note(c)->received = make_uint2(received, ready);
+        c->cta->first_page = c->cta->page_wait = 0;
+    }
+}
+/* Consumers' thread 0, when others can know that the instruction is done. */
+MT_DEVICE void mt_trace_arrived(const mt_context *c, uint32_t done, uint32_t synced) {
+    *(uint4 *)&mt_note(c)->done = make_uint4(done, synced, mt_clock(), 0);
+    *(uint2 *)&mt_note(c)->first_page = make_uint2(c->cta->first_page, c->cta->page_wait);
+}
+MT_DEVICE cuda_trace *mt_trace_notes(const cuda_run *l, uint32_t run) {
+    return l->trace + (size_t)(run % l->trace_runs) * (l->instruction_count + gridDim.x);
 }
 /* One lane: this moment on both clocks. The device's moves in steps: it is read as one begins. */
 MT_DEVICE void mt_trace_moment(uint64_t *time, uint64_t *clock) {
@@ -57,21 +67,31 @@ MT_DEVICE void mt_trace_moment(uint64_t *time, uint64_t *clock) {
     *clock = mt_long_clock();
     *time = now;
 }
-MT_DEVICE void mt_trace_begin(const mt_context *c) {
+/* The controller, once it has filled all slots: nobody waits for it. */
+MT_DEVICE void mt_trace_begin(const mt_context *c, uint32_t start) {
     cuda_trace_clock *clock = c->launch->trace_clocks + blockIdx.x;
-    if (c->lane == 0) clock->sm = mt_sm(), mt_trace_moment(&clock->begin_time, &clock->begin_clock);
+    if (c->lane == 0) {
+        clock->sm = mt_sm();
+        clock->start = start;
+        mt_trace_moment(&clock->begin_time, &clock->begin_clock);
+    }
 }
 /* The controller leaves: slots from `at` on may still be in use. When it leaves because all do, those that are in use
- * stay so: they are of an instruction that is not done. */
+ * stay so: they are of an instruction that is not done. After a long launch the second moment is taken while the others
+ * are at the last instructions, and nobody waits for it; after a short one it is as late as can be. */
 MT_DEVICE void mt_trace_end(mt_context *c, uint32_t at, uint32_t parity) {
     cuda_trace_clock *clock = c->launch->trace_clocks + blockIdx.x;
+    const bool early = c->lane == 0 && mt_time() - clock->begin_time > 100000;
+    if (early) mt_trace_moment(&clock->end_time, &clock->end_clock);
+    __syncwarp();
+#pragma unroll 1
     for (int i = 0; i < CUDA_SLOTS; i++) {
         const bool waited = !mt_stop(c->cta) && mt_watch(c, &c->cta->slot_empty[at], parity);
         const bool empty = waited || mt_mbarrier_test(&c->cta->slot_empty[at], parity);
         if (__all_sync(0xffffffffu, empty)) mt_trace_turn(c, &c->cta->slot[at], 0);
         if (++at == CUDA_SLOTS) at = 0, parity ^= 1;
     }
-    if (c->lane == 0) mt_trace_moment(&clock->end_time, &clock->end_clock);
+    if (c->lane == 0 && !early) mt_trace_moment(&clock->end_time, &clock->end_clock);
 }
 #endif
 
@@ -131,19 +151,21 @@ MT_DEVICE void mt_run_storer(mt_context *c, uint32_t *storers, uint32_t at) {
 
 MT_DEVICE void mt_controller(mt_context *c) {
     uint32_t at = 0, parity = 1, storers = 0;
-    MT_TRACED(mt_trace_begin(c);)
+    MT_TRACED(const uint32_t start = mt_clock();)
     for (uint32_t run = 0; run < c->launch->runs; run++) {
+        MT_TRACED(cuda_trace *const notes = mt_trace_notes(c->launch, run);)
         for (uint32_t i = 0;; i++) {
             uint32_t number;
             const bool more = mt_fetch(c, run, i, &number);
             mt_slot *s = &c->cta->slot[at];
             c->slot = 0;
+            MT_TRACED(if (!run && (i == CUDA_SLOTS || (i < CUDA_SLOTS && !more))) mt_trace_begin(c, start);)
             mt_run_storer(c, &storers, at);
             if (!mt_watch(c, &c->cta->slot_empty[at], parity)) { /* loader and consumers: mt_done */
                 MT_TRACED(mt_trace_end(c, at, parity);)
                 return;
             }
-            MT_TRACED(mt_trace_turn(c, s, run + 1);)
+            MT_TRACED(mt_trace_turn(c, s, notes + (more ? number : c->launch->instruction_count + blockIdx.x));)
             if (more) mt_decode(c, s, number, run);
             if (c->lane == 0) s->number = more ? number : MT_END_OF_RUN;
             __syncwarp();
@@ -194,7 +216,7 @@ MT_DEVICE void mt_loader(mt_context *c) {
     uint32_t node = 0;
     for (uint32_t run = 0; run < c->launch->runs && !c->stopped;) {
         if (!mt_next(c, &k)) break;
-        MT_TRACED(mt_note(c)->load_begin = mt_clock();)
+        MT_TRACED(const uint32_t begin = mt_clock(); c->waited = c->filled = 0;)
         if (c->slot->number == MT_END_OF_RUN)
             run++, c->epoch++;
         else if (c->slot->instruction.opcode != PROGRAM_JOIN) {
@@ -203,7 +225,7 @@ MT_DEVICE void mt_loader(mt_context *c) {
             node = c->slot->instruction.node;
             mt_op_load(c);
         }
-        MT_TRACED(mt_note(c)->load_end = mt_clock();)
+        MT_TRACED(*(uint4 *)&mt_note(c)->load_begin = make_uint4(begin, mt_clock(), c->waited, c->filled);)
         mt_done(c, &k, true);
     }
     if (c->stopped && mt_stop(c->cta) == MT_TIMED_OUT) { /* the consumers know better what is the matter */
@@ -265,7 +287,7 @@ MT_DEVICE void mt_consumer(mt_context *c) {
         const bool ready = mt_next(c, &k);
         const program_instruction *i = &c->cta->slot[k.at].instruction;
         const bool end = ready && c->slot->number == MT_END_OF_RUN;
-        MT_TRACED(if (ready && c->thread == 0) mt_note(c)->received = mt_long_clock();)
+        MT_TRACED(const uint32_t received = mt_clock();)
         if (end) {
             if (stale) mt_stamp_again(c); /* it had no instruction */
             stale = c->launch->stamp_bytes;
@@ -287,7 +309,7 @@ MT_DEVICE void mt_consumer(mt_context *c) {
             if (c->thread == 0 && c->stopped && mt_stop(c->cta) == MT_TIMED_OUT) mt_give_up(c, c->stopped, 0, 0, 0);
             return;
         }
-        MT_TRACED(if (c->thread == 0) mt_note(c)->ready = mt_clock(); c->first_page = 0;)
+        MT_TRACED(mt_trace_ready(c, received);)
         if (end) {
             run++;
             c->epoch++;
@@ -295,9 +317,9 @@ MT_DEVICE void mt_consumer(mt_context *c) {
             if (c->thread == 0 && i->arrive_count && !(c->slot->ends & CUDA_QUIET))
                 *(volatile uint32_t *)&c->cta->busy = c->sequence; /* mt_hold */
             if (i->opcode != PROGRAM_JOIN) mt_op_run(c);
-            MT_TRACED(if (c->thread == 0) mt_note(c)->done = mt_clock(), mt_note(c)->first_page = c->first_page;)
+            MT_TRACED(const uint32_t done = mt_clock();)
             mt_sync(); /* every store of the instruction has been issued */
-            MT_TRACED(if (c->thread == 0) mt_note(c)->synced = mt_clock();)
+            MT_TRACED(const uint32_t synced = mt_clock();)
             /* From here on thread 0 alone may look at the slot: it gives it back. */
             if (c->thread == 0 && c->slot->ends & CUDA_GOES_ON) {
                 unknown++;
@@ -310,7 +332,7 @@ MT_DEVICE void mt_consumer(mt_context *c) {
                 unknown = 0;
                 *(volatile uint32_t *)&c->cta->busy = 0;
             }
-            MT_TRACED(if (c->thread == 0) mt_note(c)->arrived = mt_clock();)
+            MT_TRACED(if (c->thread == 0) mt_trace_arrived(c, done, synced);)
             if (stale) mt_stamp_again(c); /* while it would wait for others */
             stale = false;
         }
@@ -338,7 +360,7 @@ extern "C" __global__ void __launch_bounds__(MT_THREADS, 1) monotile(const __gri
     c.stopped = CUDA_NO_FAILURE;
     if (c.thread == 0) {
         cta.stop = cta.busy = 0;
-        MT_TRACED(for (int s = 0; s < CUDA_SLOTS; s++) cta.slot[s].trace.received = 0;)
+        MT_TRACED(for (int s = 0; s < CUDA_SLOTS; s++) cta.slot[s].trace_to = 0;)
         for (int s = 0; s < CUDA_SLOTS; s++) cta.slot[s].barriers = 0;
         for (int w = 0; w < CUDA_MAP_WORDS; w++) cta.mapped[w] = 0;
         for (int s = 0; s < CUDA_SLOTS; s++)

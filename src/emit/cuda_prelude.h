@@ -15,9 +15,12 @@
 #ifndef CUDA_PRELUDE_H
 #define CUDA_PRELUDE_H
 
-/* What only a traced kernel has: code that is compiled with MT_TRACE. Without it nothing is left of this. Steps are
- * noted in the slot, in shared memory; the controller, which gets the slot back from all others, writes them out: their
- * stores and fences have nothing more to do. */
+/* What only a traced kernel has: code that is compiled with MT_TRACE. Without it nothing is left of this. A role keeps
+ * what it notes in registers (of waits for pages, where there are none, in the CTA's words) and leaves it in the slot,
+ * in shared memory, with the fewest stores, those of thread 0 when others know already that the instruction is done.
+ * The controller, which gets the slot back from all, writes it out: nobody's fences have more to do. Nothing is noted
+ * for a page that is there when it is wanted: loops over pages are short, and a warp's issue slots are what they take.
+ */
 #ifdef MT_TRACE
 #define MT_TRACED(...) __VA_ARGS__
 #else
@@ -36,6 +39,7 @@ typedef struct mt_slot { /* a decoded instruction in shared memory */
     uint32_t barriers;                /* that were made */
     uint32_t first, before;           /* level 2: its first page's place in the ring; what an atomic found */
     MT_TRACED(cuda_trace trace;)
+    MT_TRACED(cuda_trace *trace_to;) /* where that will go; 0: the slot has not been used */
 } mt_slot;
 
 typedef struct mt_cta { /* static shared memory */
@@ -46,6 +50,8 @@ typedef struct mt_cta { /* static shared memory */
         busy; /* the consumers are at an instruction whose end others wait for: its sequence number. 0: they are not */
     uint32_t mapped[CUDA_MAP_WORDS]; /* cuda_wide.h */
     uint32_t stop;                   /* set when anyone of this CTA gives up */
+    /* Consumers' thread 0, in cuda_trace's words: loops over pages have no registers to keep these, or a slot, in. */
+    MT_TRACED(uint32_t first_page, page_wait;)
 } mt_cta;
 
 /* One role's view of the machine. */
@@ -61,8 +67,8 @@ typedef struct mt_context {
     bool holds;                /* loader: mt_hold comes before the instruction's pages, */
     int early;                 /* but for so many more bytes */
     int role, thread, warp, lane;
-    uint32_t stopped; /* cuda_reason: the wait that gave up. Return as soon as possible */
-    MT_TRACED(uint32_t first_page;)
+    uint32_t stopped;                   /* cuda_reason: the wait that gave up. Return as soon as possible */
+    MT_TRACED(uint32_t waited, filled;) /* loader: for pages, clocks; pages of the instruction */
 } mt_context;
 
 /* What an op computes from the thread's place is not to be kept from one instruction to the next: the compiler would
@@ -133,17 +139,30 @@ MT_DEVICE bool mt_watch(mt_context *c, uint64_t *b, uint32_t parity) {
 
 #ifdef MT_TRACE
 MT_DEVICE cuda_trace *mt_note(const mt_context *c) { return (cuda_trace *)&c->slot->trace; }
+/* Consumers have a page. Of pages that were waited for, and in front of loops over pages. */
+MT_DEVICE void mt_trace_page(const mt_context *c) {
+    if (mt_thread() == 0 && !c->cta->first_page) c->cta->first_page = mt_clock();
+}
 #endif
 
-/* Waits for a page. False: give up. */
+/* Waits for a page. False: give up. Consumers, and the loader. */
 MT_DEVICE bool mt_wait_page(mt_context *c, uint64_t *b, uint32_t parity) {
 #ifdef MT_TRACE
     if (mt_mbarrier_test(b, parity)) return true;
     const uint32_t from = mt_clock();
     const bool good = mt_wait(c, b, parity, CUDA_PAGE_WAIT);
-    const uint32_t waited = mt_clock() - from;
-    if (c->role == CUDA_ROLE_LOADER) mt_note(c)->load_wait += waited;
-    if (c->thread == 0) mt_note(c)->page_wait += waited;
+    if (mt_thread() == 0) c->cta->page_wait += mt_clock() - from;
+    return good;
+#else
+    return mt_wait(c, b, parity, CUDA_PAGE_WAIT);
+#endif
+}
+MT_DEVICE bool mt_wait_free(mt_context *c, uint64_t *b, uint32_t parity) {
+#ifdef MT_TRACE
+    if (mt_mbarrier_test(b, parity)) return true;
+    const uint32_t from = mt_clock();
+    const bool good = mt_wait(c, b, parity, CUDA_PAGE_WAIT);
+    c->waited += mt_clock() - from;
     return good;
 #else
     return mt_wait(c, b, parity, CUDA_PAGE_WAIT);
@@ -200,7 +219,7 @@ MT_DEVICE uint64_t *mt_page_before(const mt_context *c, uint32_t back, uint32_t 
 /* Loader (one lane): the next page, once the consumers have left it; it has to be filled. NULL: give up. */
 MT_DEVICE char *mt_page_acquire(mt_context *c) {
     uint64_t *empty = &c->cta->page_empty[c->page]; /* consumers' mt_page_release */
-    if (c->stopped || !mt_wait_page(c, empty, c->page_phase ^ 1)) return 0;
+    if (c->stopped || !mt_wait_free(c, empty, c->page_phase ^ 1)) return 0;
     return c->pages + (size_t)c->page * c->launch->page_bytes;
 }
 /* Loader: fills the acquired page with one copy and moves on. */
@@ -208,7 +227,7 @@ MT_DEVICE void mt_page_fill(mt_context *c, char *page, const void *from, uint32_
     uint64_t *full = &c->cta->page_full[c->page]; /* consumers' mt_page_take */
     mt_mbarrier_expect(full, bytes);
     mt_bulk_load(page, from, bytes, full);
-    MT_TRACED(mt_note(c)->pages++;)
+    MT_TRACED(c->filled++;)
     mt_page_next(c);
 }
 /* Loader: a slice of a weight that is read once: `blocks` times `pages` pages, each with one copy of page_bytes, the
@@ -245,7 +264,7 @@ MT_DEVICE void mt_stream(mt_context *c, const char *from, int blocks, int64_t bl
 MT_DEVICE uint64_t *mt_page_expect(mt_context *c, uint32_t bytes) {
     uint64_t *full = &c->cta->page_full[c->page]; /* consumers' mt_page_take */
     mt_mbarrier_expect(full, bytes);
-    MT_TRACED(mt_note(c)->pages++;)
+    MT_TRACED(c->filled++;)
     return full;
 }
 
@@ -253,7 +272,7 @@ MT_DEVICE uint64_t *mt_page_expect(mt_context *c, uint32_t bytes) {
  * undefined; the code goes on to where all meet. */
 MT_DEVICE const char *mt_page_take(mt_context *c) {
     if (!c->seen) mt_wait_page(c, &c->cta->page_full[c->page], c->page_phase); /* loader's mt_page_fill */
-    MT_TRACED(if (!c->first_page) c->first_page = mt_clock();)
+    MT_TRACED(if (!c->seen) mt_trace_page(c);)
     return c->pages + (size_t)c->page * c->launch->page_bytes;
 }
 /* Consumers: whether the page behind the one that was taken is full, too. Asked ahead, since a wait takes long even

@@ -547,6 +547,7 @@ void cuda_skinny(cuda_emit *e, const role_statement *s) {
         sums = arena_printf(m, "float x[%" PRId64 "][2]; mt_panel_sums<%" PRId64 ", %s, %" PRId64 ">(x, %s, %s, mt);",
                             ceil_div(most, 32 * ROLE_WARPS), rows, format, least, columns, single ? row : at);
     if (sums && single) cuda_print(e, "%s", sums);
+    cuda_print(e, "MT_TRACED(if (mt->seen) mt_trace_page(mt);)");
     CUDA_OPEN(e, "for (int %s = 0; %s < %" PRId64 "; %s += %" PRId64 ") {", block, block, s->pages.blocks, block,
               eights);
     cuda_print(e, "float sums[%" PRId64 "][2][4] = {{{0}}};", eights);

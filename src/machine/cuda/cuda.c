@@ -329,6 +329,7 @@ static mt_status prepare(cuda_session *s, mt_error *error) {
             status = cuda_check(
                 cuda_api.cuMemsetD8Async(s->slots + s->handoff.stamps_at, 0xff, 2 * s->handoff.stamp_bytes, s->stream),
                 where, error, "cannot stamp temporaries");
+        if (status == MT_OK) status = cuda_trace_clear(s, error);
         memset(s->failure, 0, sizeof *s->failure);
         s->epoch = 0;
         s->broken = status != MT_OK;
@@ -357,8 +358,7 @@ static mt_status launch(cuda_session *s, int32_t runs, const int32_t *steps, mt_
     s->launch.epoch = s->epoch + 1;
     s->launch.runs = (uint32_t)runs;
     *s->done = (cuda_done){0, 0};
-    status = cuda_trace_begin(s, error);
-    if (status != MT_OK) return status;
+    s->traced_runs = s->traced ? s->launch.runs : 0;
     void *parameters[] = {&s->launch};
     return cuda_check(cuda_api.cuLaunchKernel(s->kernel, (unsigned)s->grid, 1, 1, s->threads, 1, 1, s->shared_bytes,
                                               s->stream, parameters, NULL),

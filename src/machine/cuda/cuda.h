@@ -114,8 +114,9 @@ mt_status cuda_session_code(cuda_session *s, mt_error *error);
 
 /* Changes the session's code. After a failure it is what it was. */
 mt_status cuda_session_trace(cuda_session *s, bool enable, mt_error *error);
-/* Before a launch, whose `runs` is set: makes the records empty, if the session is traced. */
-mt_status cuda_trace_begin(cuda_session *s, mt_error *error);
+/* Makes the records empty, if there are any: before epochs begin again. Else a launch's are told from those before it
+ * by their epochs, and nothing has to be cleared. */
+mt_status cuda_trace_clear(cuda_session *s, mt_error *error);
 mt_status cuda_trace_read(const cuda_session *s, mt_trace_record **out, size_t *count, mt_error *error);
 
 #endif

@@ -10,16 +10,34 @@ enum { MOST_BYTES = 64 << 20, MOST_RUNS = 256 };
 
 static size_t records_of_run(const cuda_session *s) { return s->program->instructions_count + (size_t)s->grid; }
 
+/* The clocks come first. */
+static size_t clocks_bytes(const cuda_session *s) { return align_up((size_t)s->grid * sizeof(cuda_trace_clock), 16); }
+
+mt_status cuda_trace_clear(cuda_session *s, mt_error *error) {
+    const size_t runs = s->trace ? s->launch.trace_runs : 0;
+    return runs ? cuda_check(cuda_api.cuMemsetD8Async(s->trace, 0,
+                                                      clocks_bytes(s) + runs * records_of_run(s) * sizeof(cuda_trace),
+                                                      s->stream),
+                             s->machine->device.where, error, "cannot clear a trace")
+                : MT_OK;
+}
+
 static mt_status make_room(cuda_session *s, mt_error *error) {
-    const size_t run = records_of_run(s) * sizeof(cuda_trace), clocks = (size_t)s->grid * sizeof(cuda_trace_clock);
+    const bool is_new = !s->trace;
+    const size_t run = records_of_run(s) * sizeof(cuda_trace), clocks = clocks_bytes(s);
     const size_t runs = (size_t)max_i64(1, min_i64((int64_t)(MOST_BYTES / run), MOST_RUNS));
-    const mt_status status =
-        s->trace ? MT_OK : cuda_memory_new(&s->trace, clocks + runs * run, "a trace", s->machine->device.where, error);
+    mt_status status =
+        is_new ? cuda_memory_new(&s->trace, clocks + runs * run, "a trace", s->machine->device.where, error) : MT_OK;
     if (status != MT_OK) return status;
     s->launch.trace_clocks = (cuda_trace_clock *)(uintptr_t)s->trace;
     s->launch.trace = (cuda_trace *)(uintptr_t)(s->trace + clocks);
     s->launch.trace_runs = (uint32_t)runs;
-    return MT_OK;
+    if (is_new) status = cuda_trace_clear(s, error);
+    if (status != MT_OK) {
+        cuda_memory_free(s->trace);
+        s->trace = 0;
+    }
+    return status;
 }
 
 mt_status cuda_session_trace(cuda_session *s, bool enable, mt_error *error) {
@@ -38,18 +56,9 @@ mt_status cuda_session_trace(cuda_session *s, bool enable, mt_error *error) {
     return status;
 }
 
-mt_status cuda_trace_begin(cuda_session *s, mt_error *error) {
-    if (!s->traced) return MT_OK;
-    s->traced_runs = s->launch.runs;
-    const size_t runs = (size_t)min_i64(s->launch.runs, s->launch.trace_runs),
-                 bytes = (size_t)s->grid * sizeof(cuda_trace_clock) + runs * records_of_run(s) * sizeof(cuda_trace);
-    return cuda_check(cuda_api.cuMemsetD8Async(s->trace, 0, bytes, s->stream), s->machine->device.where, error,
-                      "cannot clear a trace");
-}
-
 mt_status cuda_trace_read(const cuda_session *s, mt_trace_record **out, size_t *count, mt_error *error) {
     const char *where = s->machine->device.where;
-    const size_t clocks = (size_t)s->grid * sizeof(cuda_trace_clock),
+    const size_t clocks = clocks_bytes(s),
                  records = (size_t)min_i64(s->traced_runs, s->launch.trace_runs) * records_of_run(s);
     if (!records) return MT_OK;
     char *notes = malloc(clocks + records * sizeof(cuda_trace));

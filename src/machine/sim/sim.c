@@ -301,10 +301,11 @@ mt_status sim_session_tables(sim_session *s, mt_error *error) {
 
 mt_status sim_find_memories(sim_session *s, sim_run *r, mt_error *error) {
     const mt_program *p = s->program;
-    if (!r->memories) r->memories = calloc(TABLES + 1 + p->tensors_count, sizeof *r->memories);
+    if (!r->memories) r->memories = calloc(TABLES + 2 + p->tensors_count, sizeof *r->memories);
     if (!r->memories) return error_set(error, MT_E_MEMORY, NULL, "no memory for a session");
     r->memory_count = 0;
     for (int i = 0; i < TABLES; i++) r->memories[r->memory_count++] = &s->tables[i];
+    r->memories[r->memory_count++] = &s->trace;
     r->table_count = r->memory_count;
     r->memories[r->memory_count++] = &s->slots;
     for (size_t i = 0; i < p->tensors_count; i++) r->memories[r->memory_count++] = &s->tensors[i];
@@ -318,6 +319,7 @@ static void session_destroy(mt_session *base) {
     pthread_mutex_unlock(&s->machine->turn);
     for (int i = TABLE_SHARED; i < TABLES; i++) sim_memory_free(&s->tables[i]);
     sim_memory_free(&s->slots);
+    sim_memory_free(&s->trace);
     sim_run_free(s->run);
     if (s->code) dlclose(s->code);
     arena_free(s->memory);
@@ -466,6 +468,7 @@ mt_status sim_session_launch(sim_session *s, uint32_t runs, const int32_t *steps
     l.runs = runs;
     l.epoch = s->epoch + 1;
     l.stop_word = stop_word;
+    sim_trace_begin(s, &l, ctas);
     status = sim_launch(s, &l, ctas, error);
     if (status == MT_OK) status = describe(s, error);
     if (status == MT_OK && s->shared->failure.claimed)
@@ -533,4 +536,6 @@ const machine_kind machine_sim = {
     .run = session_run,
     .loop = session_loop,
     .timeout = session_timeout,
+    .trace = sim_session_trace,
+    .trace_read = sim_trace_read,
 };

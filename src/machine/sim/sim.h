@@ -360,6 +360,7 @@ typedef struct sim_session {
     sim_memory *turns;           /* by tensor: of stamped data in runs of odd epochs */
     sim_weight **weights;        /* by tensor */
     sim_memory slots, tables[9]; /* sim.c names them */
+    sim_memory trace;            /* clocks, then records: see cuda_run */
     device_handoff handoff;
     cuda_tensor *operands;
     cuda_map *maps;
@@ -376,6 +377,9 @@ typedef struct sim_session {
     const sim_unit *unit;
     int64_t scratch_bytes, page_bytes, least_pages; /* emit_cuda_info */
     uint32_t epoch;
+    bool traced;            /* the code is the one that takes traces */
+    cuda_run traced_launch; /* the last one; runs is 0 where there is none */
+    uint32_t traced_ctas;
     sim_finding findings[SIM_FINDINGS]; /* of the last run */
     int finding_count;
     uint64_t steps, late; /* of the last run; loads of words that saw an older value */
@@ -397,12 +401,19 @@ mt_status sim_schedule_parse(const char *words, sim_machine *m, mt_error *error)
 
 /* sim_load.c: compiles the program's ops; fills session->code, unit, what emit_cuda says of it. */
 mt_status sim_session_load(sim_session *s, mt_error *error);
+/* A part of it: the code, traced or not. */
+mt_status sim_session_code(sim_session *s, mt_error *error);
 /* The unit of some ops, loaded; its symbol mt_sim_unit is a sim_unit. */
-mt_status sim_compile(const sim_machine *m, const emit_cuda_op *ops, size_t count, emit_cuda_info *info, void **code,
-                      mt_error *error);
+mt_status sim_compile(const sim_machine *m, const emit_cuda_op *ops, size_t count, bool traced, emit_cuda_info *info,
+                      void **code, mt_error *error);
 bool sim_chip_text(text *out); /* what takes the place of cuda_chip.h; false: no memory */
 const char *sim_tail_text(void);
 const sim_calls *sim_calls_ready(void);
+
+/* sim_trace.c */
+mt_status sim_session_trace(mt_session *base, bool enable, mt_error *error); /* after a failure it is as it was */
+void sim_trace_begin(sim_session *s, cuda_run *launch, int ctas); /* before a launch that is complete but for this */
+mt_status sim_trace_read(const mt_session *base, mt_trace_record **out, size_t *count, mt_error *error);
 
 /* sim_run.c: one launch. Findings are in the session after it; MT_OK when there are none. */
 mt_status sim_launch(sim_session *s, const cuda_run *launch, int ctas, mt_error *error);

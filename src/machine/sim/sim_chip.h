@@ -138,8 +138,9 @@ template <int N> MT_CHIP void mt_registers(void) {
     static_assert(N == 0 || (N % 8 == 0 && N >= 24 && N <= 240), "a register budget");
 }
 MT_CHIP uint64_t mt_time(void) { return mt_calls->time(); }
-MT_CHIP uint32_t mt_clock(void) { return (uint32_t)mt_calls->time() | 1; }
+MT_CHIP uint32_t mt_clock(void) { return (uint32_t)mt_calls->time(); }
 MT_CHIP uint64_t mt_long_clock(void) { return mt_calls->time(); }
+MT_CHIP uint32_t mt_thread(void) { return threadIdx.x; }
 MT_CHIP uint32_t mt_sm(void) { return mt_calls->cta(); }
 MT_CHIP void mt_mbarrier_init(uint64_t *b, uint32_t arrivals) { mt_calls->mbarrier_init(b, arrivals); }
 MT_CHIP void mt_mbarrier_invalidate(uint64_t *b) { (void)b; } /* the next init makes another of it */

@@ -100,8 +100,8 @@ bool sim_chip_text(text *out) {
 
 const char *sim_tail_text(void) { return file_text("sim_tail.h"); }
 
-mt_status sim_compile(const sim_machine *m, const emit_cuda_op *ops, size_t count, emit_cuda_info *info, void **code,
-                      mt_error *error) {
+mt_status sim_compile(const sim_machine *m, const emit_cuda_op *ops, size_t count, bool traced, emit_cuda_info *info,
+                      void **code, mt_error *error) {
     const char *cxx = getenv("CXX");
     const compile_options options = {.language = "C++",
                                      .variable = "CXX",
@@ -113,6 +113,7 @@ mt_status sim_compile(const sim_machine *m, const emit_cuda_op *ops, size_t coun
     text chip = {0};
     compile_unit unit = {.name = "program", .what = "the program"};
     sim_calls_ready();
+    if (traced) text_string(&chip, "#define MT_TRACE 1\n");
     mt_status status = sim_chip_text(&chip) ? MT_OK : error_set(error, MT_E_MEMORY, NULL, "no memory for a session");
     *info = (emit_cuda_info){.chip = chip.data, .tail = sim_tail_text(), .marks = true, .no_lines = true};
     if (status == MT_OK) status = emit_cuda(&unit.code, ops, count, info, error);
@@ -125,18 +126,24 @@ mt_status sim_compile(const sim_machine *m, const emit_cuda_op *ops, size_t coun
     return status;
 }
 
-mt_status sim_session_load(sim_session *s, mt_error *error) {
+mt_status sim_session_code(sim_session *s, mt_error *error) {
     const mt_program *p = s->program;
     emit_cuda_op *ops = NULL;
-    mt_status status = device_layouts(p, &s->binding, s->memory, &s->layouts, error);
-    if (status == MT_OK) status = device_ops(p, &s->binding, s->layouts, s->memory, &ops, error);
-    if (status == MT_OK) status = device_handoff_choose(p, &s->binding, ops, s->memory, &s->handoff, error);
     emit_cuda_info info;
-    if (status == MT_OK) status = sim_compile(s->machine, ops, p->ops_count, &info, &s->code, error);
+    device_handoff again; /* with other code it is the same, and tables know the first one */
+    mt_status status = device_ops(p, &s->binding, s->layouts, s->memory, &ops, error);
+    if (status == MT_OK)
+        status = device_handoff_choose(p, &s->binding, ops, s->memory, s->code ? &again : &s->handoff, error);
+    if (status == MT_OK) status = sim_compile(s->machine, ops, p->ops_count, s->traced, &info, &s->code, error);
     if (status != MT_OK) return status;
     s->unit = unit_of(s->code);
     s->scratch_bytes = info.scratch_bytes;
     s->page_bytes = info.page_bytes;
     s->least_pages = info.least_pages;
     return status;
+}
+
+mt_status sim_session_load(sim_session *s, mt_error *error) {
+    const mt_status status = device_layouts(s->program, &s->binding, s->memory, &s->layouts, error);
+    return status == MT_OK ? sim_session_code(s, error) : status;
 }
