@@ -130,6 +130,29 @@ static void what_is_narrowed(void **state) {
     }
 }
 
+/* 64 rows are multiplied faster by products of few rows than by wide ones, but not than by wide ones in parts: what
+ * these read is narrowed, too. Beside it: short sums, which have no parts. */
+static void narrowed_for_parts(void **state) {
+    (void)state;
+    mt_error error = {0};
+    for (int longer = 0; longer < 2; longer++) {
+        char seen[4000] = "";
+        mt_graph *a = make_graph(NULL);
+        const int k = longer ? 8192 : 256, n = longer ? 2048 : 64;
+        const mt_tensor t = NODE(a, "relu", MT_OPERAND("x", make_tensor(a, MT_INPUT, "x", "f32", 64, k)));
+        NODE(a, "linear", MT_OPERAND("x", t), MT_OPERAND("w", make_tensor(a, MT_WEIGHT, "w", "q4_1", n, k)),
+             MT_OPERAND("y", make_tensor(a, MT_OUTPUT, "y", "f32", 64, n)), MT_OPERAND_TYPE("P", "f16"));
+        mt_program *p;
+        const mt_target target = {.machine = "cuda", .processors = 132, .dump = look, .dump_context = seen};
+        if (mt_compile(a, &target, &p, &error) != MT_OK) fail_msg("%s: %s", error.where, error.message);
+        if (!strstr(seen, longer ? "f16[64, 8192]" : "temp t0: f32[64, 256]") ||
+            !strstr(seen, longer ? "= linear_part[" : "= linear["))
+            fail_msg("%s", seen);
+        mt_program_destroy(p);
+        mt_graph_destroy(a);
+    }
+}
+
 static void no_bit_changes(void **state) {
     (void)state;
     const graph_target target = {graph_costs_of("cuda", NULL), 8, MT_PLACE_STATIC};
@@ -279,8 +302,8 @@ static int tear_down(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(what_is_narrowed), cmocka_unit_test(no_bit_changes),
-                                       cmocka_unit_test(what_stays), cmocka_unit_test(runs_on_the_simulator),
-                                       cmocka_unit_test(bugs_are_found)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(what_is_narrowed),      cmocka_unit_test(narrowed_for_parts),
+                                       cmocka_unit_test(no_bit_changes),        cmocka_unit_test(what_stays),
+                                       cmocka_unit_test(runs_on_the_simulator), cmocka_unit_test(bugs_are_found)};
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

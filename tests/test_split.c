@@ -257,7 +257,7 @@ static void products_in_parts(void **state) {
     /* the last part of K is shorter, or not: parts have multiples of 256 columns; rows have whole pairs of blocks, or
      * not */
     static const product all[] = {{70, 135, 1608, "bf16", true},
-                                  {150, 131, 1536, "bf16", false},
+                                  {150, 131, 2048, "bf16", false},
                                   {70, 70, 4832, "q8_0", true},
                                   {70, 70, 4864, "q8_0", false}};
     static const char *const machines[] = {"cpu:1",  "cpu:2",           "cpu:3",
@@ -312,6 +312,9 @@ static void where_products_are_split(void **state) {
     } all[] = {
         {{512, 2048, 8192, "bf16", true}, "cuda", NULL, 132, true}, /* 64 tiles of 128 x 128 */
         {{128, 2048, 2048, "bf16", false}, "cuda", NULL, 132, true},
+        {{512, 2048, 8192, "q4_1", true}, "cuda", NULL, 132, true},
+        {{64, 2048, 8192, "bf16", true}, "cuda", NULL, 132, true},
+        {{256, 2048, 2048, "bf16", true}, "cuda", NULL, 132, false}, /* but for the hand-off parts would take less */
         {{256, 2048, 8192, "q8_0", true}, "cuda", NULL, 132, true},
         {{256, 2048, 8192, "q4_k", true}, "cuda", NULL, 132, true},
         {{512, 2048, 8192, "bf16", true}, "cuda", NULL, 16, false},   /* tiles enough */

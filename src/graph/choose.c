@@ -3,14 +3,15 @@
  * A program's `tune` clause names the constants that are free and their choices. For each combination the pass binds
  * the op, lays out the grid and estimates the time of the node on P processors: the largest number of instructions one
  * processor gets, times what one instruction costs, which is the larger of its bytes over a processor's bandwidth and
- * its flops over its rate, plus a fixed cost for starting it (graph_costs, one row for each kind of machine).
+ * its flops over its rate, plus a fixed cost for starting it (graph_costs, one row for each kind of machine). Nodes one
+ * after another take their sum and a hand-off for each further one (graph_foresee_stages): fuse.c and split.c compare
+ * compositions so.
  * Instruction 0 stands for all. Ties go to the earlier combination.
  *
  * A machine with tensor cores that want many rows (GPUs) has two sets of rates: one for products that the lowering
- * makes wide (tile/role.h) there, with these tile sizes and these operands, and for decoding weights to them, which
- * takes a part of the time it would take alone; one for all else, and then larger tiles than its code is made for are
- * taken only when nothing else fits. GPUs differ: by their architecture, which says, too,
- * which tiles have room in their shared memory.
+ * makes wide (tile/role.h) there, with these tile sizes and these operands, and for decoding weights to them, by bytes,
+ * whose time comes on top; one for all else, and then larger tiles than its code is made for are taken only when
+ * nothing else fits. GPUs differ: by their architecture, which says, too, which tiles have room in their shared memory.
  *
  * Neighbours that read the same first operand and do not wait for each other (the projections of one input) run at the
  * same time: each has a part of the processors, as large as its part of their weights.
@@ -29,18 +30,20 @@ static const graph_costs costs[] = {
      .most_dot_rows = 64,
      .most_dot_columns = 128},
 /* Hand-offs: on an H200 a further node of a few short instructions was measured to make a step some 4 us longer; what
- * its own instructions take to start is in that. */
+ * its own instructions take to start is in that. FLOP/s: 16 rows are limited by them; prompts of 16 rows in Q4_1, of 64
+ * rows in bf16 took 0.31 and 0.34 TFLOP/s of an SM. (Fewer rows are limited by bytes.) */
 #define MMA_COSTS                                                                                                      \
-    .bytes_per_second = 34e9, .flops_per_second = 1e12, .start_seconds = 1.5e-6, .hand_off_seconds = 2.5e-6,           \
+    .bytes_per_second = 34e9, .flops_per_second = 0.35e12, .start_seconds = 1.5e-6, .hand_off_seconds = 2.5e-6,        \
     .most_dot_rows = 16, .most_dot_columns = 128, .splits = true
-    /* an H200's SM: 4.5 TB/s and 750 TFLOP/s over 132, of which mma.sync with few rows reaches a part. Wide tiles come
-     * out of the L2 cache, and reach most of the FLOP/s */
+    /* an H200's SM: 4.5 TB/s over 132, and what 8192^3 in bf16 takes (592 TFLOP/s), of which mma.sync with few rows
+     * reaches a part. Wide tiles come out of the L2 cache. Decoding is added: 4096^3 in Q4_1 took 90 us a tile of 128 x
+     * 256 where the product alone takes 58, in Q8_0 116: 20 GB/s of blocks either way (Q6_K: 11 to 13). */
     {.machine = "cuda",
      .architectures = "90",
      MMA_COSTS,
      .wide_bytes_per_second = 50e9,
      .wide_flops_per_second = 4.8e12,
-     .decoded_per_second = 120e9},
+     .decoded_bytes_per_second = 20e9},
     /* GPUs without wgmma: all products are of few rows */
     {.machine = "cuda", .architectures = "100 101 103 110", .major = 10, .shared_bytes = 232448, MMA_COSTS},
     {.machine = "cuda", .architectures = "80 87", .major = 8, .shared_bytes = 166912, MMA_COSTS},
@@ -110,7 +113,7 @@ static bool tiles_are_filled(const mt_graph *g, const graph_node *n, const tile_
 }
 
 /* An op of the node's is wide with the operands that the node has: enough rows to fill half a tile, weights that can be
- * re-laid. *decoded: elements of weights that an instruction decodes. */
+ * re-laid. *decoded: bytes of weights that an instruction decodes. */
 static bool is_wide(const mt_graph *g, const graph_node *n, const tile_op *op, const graph_target *target,
                     int64_t *decoded) {
     role_wide_needs needs;
@@ -205,15 +208,23 @@ static bool is_steady(const tile_instance *i) {
     return a.bytes_read == b.bytes_read && a.bytes_written == b.bytes_written && a.flops == b.flops;
 }
 
+/* A wide product's instruction multiplies 64 rows with N columns, those of a warpgroup, and reads both from shared
+ * memory: the fewer the columns, the longer each takes. Of a tile of 256 columns, 128 rows: 1. */
+static double wide_slowness(const tile_op *op) {
+    const double columns = (double)statement_extent(op->body, 1) / (statement_extent(op->body, 0) > 64 ? 1 : 2);
+    return (1 + 64 / columns) / (1 + 64 / 256.0);
+}
+
 /* The seconds of one instruction. */
 static double estimate(const tile_instance *i, const graph_costs *c, bool wide, int64_t decoded) {
     const double bytes_per_second = wide ? c->wide_bytes_per_second : c->bytes_per_second,
-                 flops_per_second = wide ? c->wide_flops_per_second : c->flops_per_second;
+                 flops_per_second = wide ? c->wide_flops_per_second / wide_slowness(i->op) : c->flops_per_second;
     tile_summary s;
     const int64_t first[TILE_AXES] = {0};
     tile_summarise(i, first, &s);
     const double bytes = (double)(s.bytes_read + s.bytes_written) / bytes_per_second,
-                 flops = (double)s.flops / flops_per_second + (decoded ? (double)decoded / c->decoded_per_second : 0);
+                 flops =
+                     (double)s.flops / flops_per_second + (decoded ? (double)decoded / c->decoded_bytes_per_second : 0);
     return (bytes > flops ? bytes : flops) + c->start_seconds;
 }
 
@@ -313,6 +324,19 @@ bool graph_foresee(mt_graph *g, const graph_node *n, const graph_target *target,
     const outlook *best = choices_of(g, n, target, &choices, &ignored) == MT_OK ? best_of(choices, processors) : NULL;
     if (best) *out = (graph_forecast){seconds_on(best, processors), best->wide, best->steady};
     return best;
+}
+
+bool graph_foresee_stages(mt_graph *g, const graph_stage *stages, size_t count, const graph_target *target,
+                          graph_forecast *out) {
+    *out = (graph_forecast){.steady = true};
+    for (size_t i = 0; i < count; i++) {
+        graph_forecast f;
+        if (!graph_foresee(g, stages[i].node, target, stages[i].processors, &f)) return false;
+        out->seconds += f.seconds + (i ? target->costs->hand_off_seconds : 0);
+        out->wide |= f.wide;
+        out->steady &= f.steady;
+    }
+    return true;
 }
 
 bool graph_is_wide(mt_graph *g, const graph_node *n, const graph_target *target, int processors) {

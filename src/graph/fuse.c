@@ -325,19 +325,14 @@ static bool stays_wide(const fuser *f, const match *m, const graph_node *fused, 
 
 /* The fused node is not estimated to take longer than its steps, where it would leave processors idle. */
 static bool pays(const fuser *f, const match *m, const graph_node *fused, int processors) {
-    const graph_costs *costs = f->target->costs;
-    if (!costs->splits || !graph_has_few(f->g, fused, f->target)) return true;
-    graph_forecast whole, step;
-    if (!graph_foresee(f->g, fused, f->target, processors, &whole)) return false;
-    if (!whole.steady) return true;
-    double steps = -costs->hand_off_seconds;
-    for (int s = 0; s < m->rule->step_count; s++) {
-        const size_t node = m->node[s];
-        if (!graph_foresee(f->g, &f->g->nodes[node], f->target, f->processors[node], &step) || !step.steady)
-            return true;
-        steps += step.seconds + costs->hand_off_seconds;
-    }
-    return whole.seconds <= steps;
+    if (!f->target->costs->splits || !graph_has_few(f->g, fused, f->target)) return true;
+    graph_stage stages[TILE_STEPS];
+    graph_forecast whole, steps;
+    if (!graph_foresee_stages(f->g, &(graph_stage){fused, processors}, 1, f->target, &whole)) return false;
+    for (int s = 0; s < m->rule->step_count; s++)
+        stages[s] = (graph_stage){&f->g->nodes[m->node[s]], f->processors[m->node[s]]};
+    if (!graph_foresee_stages(f->g, stages, (size_t)m->rule->step_count, f->target, &steps)) return true;
+    return !whole.steady || !steps.steady || whole.seconds <= steps.seconds;
 }
 
 static bool try_rule(fuser *f, const rule *r, size_t node) {

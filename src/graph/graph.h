@@ -94,6 +94,7 @@ struct mt_graph {
     struct graph_choices *choices;
     size_t choices_count, choices_capacity;
     map instruction_counts; /* by a node's key: the most instructions that tile sizes give it (split.c) */
+    map in_parts;           /* by a node's key: what graph_is_wide_in_parts said */
     char *key;              /* scratch of graph_node_key */
     size_t key_length, key_capacity;
     size_t fuse_work; /* what graph_fuse looked at, one by one: tests hold it linear in the nodes */
@@ -110,7 +111,7 @@ typedef struct graph_costs {
     double hand_off_seconds;   /* until all that wait for a node's instructions are told; beside start_seconds */
     int64_t most_dot_rows, most_dot_columns; /* larger dots have no fast code there, but for wide ones (tile/role.h): */
     double wide_bytes_per_second, wide_flops_per_second; /* of one processor; 0: it has none */
-    double decoded_per_second; /* elements of weights in blocks that are decoded for wide products */
+    double decoded_bytes_per_second;                     /* of weights in blocks that are decoded for wide products */
     bool splits; /* nodes with too few instructions are split: results then depend on the processors' number */
 } graph_costs;
 /* choose.c: by a machine's name, "cuda:0" or "cuda", and a GPU's architecture (NULL: sm_90a); NULL when there is none.
@@ -143,6 +144,13 @@ typedef struct graph_forecast {
     bool steady; /* what its instructions have to do does not depend on live values: `seconds` holds for all of them */
 } graph_forecast;
 bool graph_foresee(mt_graph *g, const graph_node *n, const graph_target *target, int processors, graph_forecast *out);
+/* The same of several nodes, one after another, each further one with a hand-off. False: no tile sizes fit one. */
+typedef struct graph_stage {
+    const graph_node *node;
+    int processors;
+} graph_stage;
+bool graph_foresee_stages(mt_graph *g, const graph_stage *stages, size_t count, const graph_target *target,
+                          graph_forecast *out);
 bool graph_is_wide(mt_graph *g, const graph_node *n, const graph_target *target, int processors);
 /* The processors that the n-th node has while its neighbours that read the same run beside it. */
 int graph_processors_of(const mt_graph *g, size_t n, const graph_target *target);
@@ -162,6 +170,9 @@ bool graph_gets_wide(const mt_graph *g, const graph_target *target);
 
 /* split.c: whatever its tiles, the node leaves at least half of the target's processors idle. */
 bool graph_has_few(mt_graph *g, const graph_node *n, const graph_target *target);
+/* Whether graph_split would take the n-th node apart into wide products. Inside arena_protect, as all that allocates.
+ */
+bool graph_is_wide_in_parts(mt_graph *g, size_t n, const graph_target *target);
 /* Requires a checked graph; ensures an equivalent one. Nodes with too few instructions for the target, and
  * wide ones with too few tiles, become what their program `splits` into; fuse again behind it. */
 mt_status graph_split(mt_graph *g, const graph_target *target, mt_error *error);

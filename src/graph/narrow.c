@@ -3,7 +3,8 @@
  * A program whose products are of a 16-bit type says so: dot(P(f32(x[...])), ...). Where x is an f32 temporary and
  * every reader rounds it to the same P, the writer can round it as well, once: f32 values rounded to P are the same
  * bits, whoever does it. The wide strategy (tile/role.h) wants its left operand so, in memory; the pass changes a
- * temporary's type where that makes the products of at least one reader wide, and leaves it where it would not.
+ * temporary's type where that makes the products of at least one reader wide, as a whole or in the parts that
+ * graph_split would make of it, and leaves it where it would not.
  *
  * Safe when every load of the tensor, in every reader, is rounded to P before anything else is done with it, and every
  * store, in every writer, is of an f32 value. Both are read off the bound programs.
@@ -83,6 +84,13 @@ static bool stores_f32(const tile_statement *s, int param) {
     return true;
 }
 
+/* The node's products will be wide: as a whole, or in parts. */
+static bool gets_wide(narrower *w, size_t n) {
+    mt_graph *g = w->g;
+    return graph_is_wide(g, &g->nodes[n], w->target, graph_processors_of(g, n, w->target)) ||
+           graph_is_wide_in_parts(g, n, w->target);
+}
+
 /* The nodes that touch the tensor still bind, its writers store f32 values to it, and some reader is wide. */
 static bool is_good(narrower *w, int tensor) {
     mt_graph *g = w->g;
@@ -95,8 +103,7 @@ static bool is_good(narrower *w, int tensor) {
         mt_error ignored;
         if (graph_bind_node(g, n, NULL, 0, &op, &ignored) != MT_OK) return false;
         if (n->signature[p].kind == TILE_OUT && !stores_f32(op->body, p)) return false;
-        wide = wide || (n->signature[p].kind == TILE_IN &&
-                        graph_is_wide(g, n, w->target, graph_processors_of(g, i, w->target)));
+        wide = wide || (n->signature[p].kind == TILE_IN && gets_wide(w, i)); /* (a trial may move n) */
     }
     return wide;
 }
@@ -122,15 +129,15 @@ static void run(void *context) {
     narrower *w = context;
     mt_graph *g = w->g;
     find_uses(w);
-    for (size_t t = 0; t < g->tensor_count; t++) {
-        graph_tensor *tensor = &g->tensors[t];
-        if (tensor->role != MT_TEMP || tensor->type != graph_type(g, tile_format_scalar("f32", 3))) continue;
+    const size_t count = g->tensor_count; /* trials add some */
+    for (size_t t = 0; t < count; t++) {
+        const graph_tensor before = g->tensors[t];
+        if (before.role != MT_TEMP || before.type != graph_type(g, tile_format_scalar("f32", 3))) continue;
         const tile_format *type = rounded_type(w, (int)t);
         if (!type) continue;
-        const graph_tensor before = *tensor;
-        tensor->type = graph_type(g, type);
-        tensor->bytes /= 2;
-        if (!is_good(w, (int)t)) *tensor = before;
+        g->tensors[t].type = graph_type(g, type);
+        g->tensors[t].bytes /= 2;
+        if (!is_good(w, (int)t)) g->tensors[t] = before;
     }
 }
 
@@ -143,8 +150,7 @@ mt_status graph_narrow(mt_graph *g, const graph_target *target, mt_error *error)
 static void look(void *context) {
     narrower *w = context;
     run(w);
-    for (size_t i = 0; i < w->g->node_count && !w->wide; i++)
-        w->wide = graph_is_wide(w->g, &w->g->nodes[i], w->target, graph_processors_of(w->g, i, w->target));
+    for (size_t i = 0; i < w->g->node_count && !w->wide; i++) w->wide = gets_wide(w, i);
 }
 
 bool graph_gets_wide(const mt_graph *g, const graph_target *target) {

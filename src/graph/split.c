@@ -11,7 +11,7 @@
  *     live values is not known;
  *   - WIDE: the first step's products are wide (tile/role.h). Wide tiles are few where they are large, and slow where
  *     they are small: they read more. In parts of the reduction large tiles are many. What that costs is the parts,
- *     written and read again, and one more hand-off; both are in the estimate that choose.c has of any node. The choice
+ *     written and read again, and one more hand-off; both are in the estimate that choose.c has of nodes. The choice
  *     taken is the one whose steps together take the least time, and only when they take less than the node. A node
  *     whose neighbours run beside it (the projections of one input) is left alone: the steps behind the first would
  *     stand between them.
@@ -159,15 +159,13 @@ static int find_choices(const splitter *s, tile_constant *constant, int64_t choi
     return 1;
 }
 
-/* What nodes, one after another, are estimated to take; -1: not known. */
-static double seconds_of(mt_graph *g, const graph_node *nodes, size_t count, const graph_target *target) {
-    double seconds = 0;
-    for (size_t n = 0; n < count; n++) {
-        graph_forecast f;
-        if (!graph_foresee(g, &nodes[n], target, target->processors, &f)) return -1;
-        seconds += f.seconds;
-    }
-    return seconds;
+/* What the nodes behind the first `before` are estimated to take, one after another; -1: not known. */
+static double seconds_of(const splitter *s, size_t before) {
+    graph_stage stages[TILE_STEPS];
+    graph_forecast all;
+    const size_t count = s->g->node_count - before;
+    for (size_t n = 0; n < count; n++) stages[n] = (graph_stage){&s->g->nodes[before + n], s->target->processors};
+    return graph_foresee_stages(s->g, stages, count, s->target, &all) ? all.seconds : -1;
 }
 
 bool graph_has_few(mt_graph *g, const graph_node *n, const graph_target *target) {
@@ -201,40 +199,38 @@ static mt_status split_few(splitter *s, bool *taken) {
     graph_forecast f;
     const bool foreseen = graph_foresee(g, &s->node, s->target, s->target->processors, &f);
     if (!foreseen || f.steady) {
-        const double whole = foreseen ? f.seconds : -1,
-                     steps = seconds_of(g, &g->nodes[before], g->node_count - before, s->target);
+        const double whole = foreseen ? f.seconds : -1, steps = seconds_of(s, before);
         *taken = *taken && steps >= 0 && (whole < 0 || steps < whole);
     }
     if (!*taken) g->node_count = before;
     return MT_OK;
 }
 
-static mt_status split_wide(splitter *s, bool *taken) {
+/* The choice that takes the least time, with wide products; false: none takes less than the node as it is. */
+static bool find_parts(splitter *s, tile_constant *choice) {
     mt_graph *g = s->g;
     mt_error *const error = s->error, ignored;
-    tile_constant choice;
     int64_t choices[16] = {0};
-    const int choice_count = find_choices(s, &choice, choices);
+    const int choice_count = find_choices(s, choice, choices);
     const size_t before = g->node_count;
-    double least = seconds_of(g, &s->node, 1, s->target);
-    int best = -1;
+    graph_forecast whole;
+    double least = graph_foresee(g, &s->node, s->target, s->target->processors, &whole) ? whole.seconds : -1;
+    bool found = false;
+    s->error = &ignored; /* a choice may not fit a shape */
     for (int c = 0; c < choice_count; c++) {
-        choice.value = choices[c];
-        s->error = &ignored; /* a choice may not fit a shape */
-        const mt_status status = append_steps(s, choice.name ? &choice : NULL);
-        s->error = error;
-        const double seconds = status == MT_OK && graph_is_wide(g, &g->nodes[before], s->target, s->target->processors)
-                                   ? seconds_of(g, &g->nodes[before], g->node_count - before, s->target)
-                                   : -1;
+        const tile_constant one = {.name = choice->name, .value = choices[c]};
+        const bool wide = append_steps(s, one.name ? &one : NULL) == MT_OK &&
+                          graph_is_wide(g, &g->nodes[before], s->target, s->target->processors);
+        const double seconds = wide ? seconds_of(s, before) : -1;
         if (seconds >= 0 && seconds < least) {
             least = seconds;
-            best = c;
+            *choice = one;
+            found = true;
         }
         g->node_count = before;
     }
-    *taken = best >= 0;
-    choice.value = choices[max_i64(best, 0)];
-    return *taken ? append_steps(s, choice.name ? &choice : NULL) : MT_OK;
+    s->error = error;
+    return found;
 }
 
 /* Splits the node if it pays; false: keep it. */
@@ -243,7 +239,26 @@ static mt_status try_split(splitter *s, bool alone, bool *taken) {
     s->step_count = tile_splits(s->node.file, s->node.program, s->step);
     if (!s->step_count) return MT_OK;
     if (graph_has_few(s->g, &s->node, s->target)) return split_few(s, taken);
-    return alone && s->target->costs->wide_flops_per_second > 0 ? split_wide(s, taken) : MT_OK;
+    tile_constant choice;
+    *taken = alone && s->target->costs->wide_flops_per_second > 0 && find_parts(s, &choice);
+    return *taken ? append_steps(s, choice.name ? &choice : NULL) : MT_OK;
+}
+
+bool graph_is_wide_in_parts(mt_graph *g, size_t n, const graph_target *target) {
+    mt_error ignored;
+    tile_constant choice;
+    splitter s = {.g = g, .target = target, .error = &ignored, .node = g->nodes[n]};
+    if (!target->costs->splits || !target->costs->wide_flops_per_second) return false;
+    s.step_count = tile_splits(s.node.file, s.node.program, s.step);
+    if (!s.step_count || graph_processors_of(g, n, target) != target->processors) return false;
+    graph_node_key(g, &s.node);
+    int64_t known = graph_key_get(g, &g->in_parts);
+    if (known < 0) {
+        known = !graph_has_few(g, &s.node, target) && find_parts(&s, &choice);
+        graph_node_key(g, &s.node);
+        graph_key_put(g, &g->in_parts, known);
+    }
+    return known > 0;
 }
 
 static void run(void *context) {

@@ -92,7 +92,9 @@ static void note_needs(const role_statement *s, role_wide_needs *out) {
         for (int i = 0; s->kind == ROLE_WIDE_PAGES && i < s->wide.count; i++)
             out->weight[s->wide.product[i].param] = true;
         if (s->kind == ROLE_WIDE_PAGES && s->wide.decoded.format)
-            out->decoded += s->wide.decoded.rows * s->wide.steps * ROLE_WIDE_K;
+            out->decoded += s->wide.decoded.rows * s->wide.steps * ROLE_WIDE_K *
+                            tile_format_bytes(s->wide.decoded.format, s->wide.decoded.columns) /
+                            s->wide.decoded.columns;
         if (s->kind == ROLE_WIDE_TILE_PAGES) out->mapped[s->slice.param] = true;
         note_needs(s->body, out);
         note_needs(s->otherwise, out);

@@ -355,7 +355,7 @@ int role_accesses(const role_op *r, const role_statement *s, role_access *out);
 /* Whether an op has wide products, with its tensors in the layouts that it wishes for, and what they need. */
 typedef struct role_wide_needs {
     bool mapped[TILE_PARAMS], weight[TILE_PARAMS]; /* by parameter: operands that are MAPPED; weights, re-laid */
-    int64_t decoded;                               /* elements of weights that an instruction decodes */
+    int64_t decoded;                               /* bytes of weights that an instruction decodes */
 } role_wide_needs;
 bool role_has_wide(const tile_op *op, role_wide_needs *out);
 /* Why no product of so many rows is wide, with the layouts that the op wishes for; NULL as for role_op.not_wide. */
