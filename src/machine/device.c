@@ -103,12 +103,13 @@ mt_status device_operands(const mt_program *p, const program_binding *b, const u
             if (o->extent[d] > INT32_MAX)
                 return error_set(error, MT_E_LIMIT, program_string(p, p->tensors[o->tensor].name), "an extent of %lld",
                                  (long long)o->extent[d]);
-            if (o->stride[d] > INT32_MAX || o->stride[d] < INT32_MIN)
+            const bool fits = o->stride[d] <= INT32_MAX && o->stride[d] >= INT32_MIN;
+            if (!fits && o->extent[d] > 1)
                 return error_set(error, MT_E_LIMIT, program_string(p, p->tensors[o->tensor].name),
                                  "elements of dimension %d lie %lld apart: code for GPUs takes up to 2^31", d,
                                  (long long)o->stride[d]);
             t->extent[d] = (int32_t)o->extent[d];
-            t->stride[d] = (int32_t)o->stride[d];
+            t->stride[d] = fits ? (int32_t)o->stride[d] : 0; /* of one element: it is times 0 */
             t->live[d] = o->live[d];
         }
         for (int d = o->rank; d < 5; d++) t->live[d] = -1;
