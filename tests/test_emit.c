@@ -8,6 +8,7 @@
 
 #include "emit_cases.h"
 #include "emit_random.h"
+#include "emit/emit_internal.h"
 
 /* The machine's own target; the others show the narrower and the portable paths of the prelude. */
 static target targets[] = {
@@ -262,13 +263,40 @@ static void test_statements(void **state) {
     (void)state, check_group("if for variables names e8m0 group softmax layer library");
 }
 
+/* What stands side by side in i64 is computed so, though short literals are ints in C. */
+static void test_literals(void **state) {
+    (void)state;
+    arena *memory = arena_new();
+    assert_non_null(memory);
+    emit e = {.memory = memory};
+    const tile_format *i64 = tile_format_find("i64"), *i32 = tile_format_find("i32");
+    tile_node a = {.kind = TILE_CONST, .type = i64, .value.i = 65536},
+              b = {.kind = TILE_CONST, .type = i64, .value.i = -65536}, v = {.kind = TILE_VAR, .type = i64},
+              c = {.kind = TILE_CONST, .type = i32, .value.i = 7};
+    const struct {
+        tile_node n;
+        const char *text;
+    } all[] = {{{.op = TILE_MUL, .type = i64, .a = &a, .b = &b}, "((int64_t)65536 * (-65536))"},
+               {{.op = TILE_ADD, .type = i64, .a = &a, .b = &v}, "(65536 + v)"},
+               {{.op = TILE_ADD, .type = i64, .a = &v, .b = &a}, "(v + 65536)"},
+               {{.op = TILE_SHL, .type = i64, .a = &a, .b = &v}, "mt_shl64((int64_t)65536, v)"},
+               {{.op = TILE_ADD, .type = i32, .a = &c, .b = &c}, "(7 + 7)"}};
+    for (size_t i = 0; i < COUNT_OF(all); i++) {
+        const tile_node *x = all[i].n.a, *y = all[i].n.b;
+        assert_string_equal(emit_operate(&e, &all[i].n, x == &v ? "v" : emit_literal(memory, x),
+                                         y == &v ? "v" : emit_literal(memory, y)),
+                            all[i].text);
+    }
+    arena_free(memory);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_elementwise), cmocka_unit_test(test_casts),      cmocka_unit_test(test_packed),
-        cmocka_unit_test(test_reductions),  cmocka_unit_test(test_dots),       cmocka_unit_test(test_slices),
-        cmocka_unit_test(test_shapes),      cmocka_unit_test(test_statements), cmocka_unit_test(test_reshape),
-        cmocka_unit_test(test_rows),        cmocka_unit_test(test_chunks),     cmocka_unit_test(test_functions),
-        cmocka_unit_test(test_text),        cmocka_unit_test(test_random),
+        cmocka_unit_test(test_literals),  cmocka_unit_test(test_elementwise), cmocka_unit_test(test_casts),
+        cmocka_unit_test(test_packed),    cmocka_unit_test(test_reductions),  cmocka_unit_test(test_dots),
+        cmocka_unit_test(test_slices),    cmocka_unit_test(test_shapes),      cmocka_unit_test(test_statements),
+        cmocka_unit_test(test_reshape),   cmocka_unit_test(test_rows),        cmocka_unit_test(test_chunks),
+        cmocka_unit_test(test_functions), cmocka_unit_test(test_text),        cmocka_unit_test(test_random),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -265,6 +265,10 @@ static const char *integer_operator(emit *e, const tile_node *n, const char *a, 
 const char *emit_operate(emit *e, const tile_node *n, const char *a, const char *b) {
     const tile_scalar t = n->a->type->scalar;
     const char *special = NULL;
+    /* Short literals are ints in C, and two of them would be computed as ints. */
+    if (t.kind == TILE_INT && t.bits == 64 && n->a->kind == TILE_CONST &&
+        (!n->b || n->b->kind == TILE_CONST || n->op == TILE_SHL))
+        a = arena_printf(e->memory, "(int64_t)%s", a);
     if (t.kind == TILE_FLOAT) special = float_operator(e->memory, n, a, b, t.bits == 64);
     if (t.kind == TILE_INT || t.kind == TILE_UINT) special = integer_operator(e, n, a, b);
     if (n->op == TILE_BITS) return arena_printf(e->memory, t.kind == TILE_FLOAT ? "mt_bits(%s)" : "mt_float(%s)", a);
