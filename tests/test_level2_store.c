@@ -74,6 +74,7 @@ static void test_storer(void **state) {
         const char *piece, *by, *machine, *says;
     } mistakes[] = {{"wait(stored[s], n / STAGES - 1)", "if n > 9 { wait(stored[s], 0) }",
                      "sim:1,adversarial=loader-late", "deadlock"},
+                    {"wait(made[s], n / STAGES)", "wait(made[s], n / STAGES + 7)", "sim:1", "storer"},
                     {"wait(made[s], n / STAGES)", "if n > 9 { wait(made[s], 0) }", "sim:1", "a bulk store reads"},
                     {"wait_group(1)\n            if n > 0 { arrive(stored[(n - 1) % STAGES]) }", "arrive(stored[s])",
                      "sim:1,adversarial=starve-warp", "which a bulk store may still read"}};

@@ -499,7 +499,9 @@ void sim_report(sim_run *r, sim_fault fault, bool fatal, uint64_t key, const cha
 typedef struct sim_words {
     char text[320];
 } sim_words;
+/* Lanes of a warp; UINT32_MAX: the one that runs. At an instruction a controller is its storer. */
 sim_words sim_who(const sim_run *r, uint32_t actor, uint32_t lanes);
+sim_words sim_who_at(uint32_t actor, uint32_t lanes, uint32_t instruction);
 sim_words sim_place(const sim_run *r, uint32_t instruction, int line);
 sim_words sim_address(const sim_run *r, const sim_cta *cta, const void *p);
 void sim_report_deadlock(sim_run *r);

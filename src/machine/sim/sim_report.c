@@ -7,17 +7,22 @@
 const char *const sim_fault_names[SIM_FAULTS] = {"deadlock", "early wait", "page",          "bytes",    "race",
                                                  "proxy",    "outside",    "lost arrivals", "diverged", "misuse"};
 
-static const char *role_name(int warp) {
+/* A controller that is at an instruction is its storer. */
+static const char *role_name(int warp, uint32_t instruction) {
+    if (warp == CUDA_CONTROLLER && instruction != UINT32_MAX) return "storer";
     return warp < CUDA_WARPS ? "consumer" : warp == CUDA_LOADER ? "loader" : "controller";
 }
 
 sim_words sim_who(const sim_run *r, uint32_t actor, uint32_t lanes) {
+    const sim_warp *w = r->warp;
+    if (actor != UINT32_MAX) return sim_who_at(actor, lanes, UINT32_MAX);
+    return sim_who_at((uint32_t)(w->cta->number * SIM_ACTORS + w->number), 1u << r->lane_number, r->lane->instruction);
+}
+
+sim_words sim_who_at(uint32_t actor, uint32_t lanes, uint32_t instruction) {
     sim_words out;
-    if (actor == UINT32_MAX) {
-        actor = (uint32_t)(r->warp->cta->number * SIM_ACTORS + r->warp->number);
-        lanes = 1u << r->lane_number;
-    }
     const int warp = (int)(actor % SIM_ACTORS), sm = (int)(actor / SIM_ACTORS);
+    const char *role = role_name(warp, instruction);
     if (warp == SIM_ENGINE)
         snprintf(out.text, sizeof out.text, "SM %d, a copy", sm);
     else if (warp == SIM_STORING)
@@ -25,13 +30,11 @@ sim_words sim_who(const sim_run *r, uint32_t actor, uint32_t lanes) {
     else if (warp == SIM_TENSOR)
         snprintf(out.text, sizeof out.text, "SM %d, a wgmma of consumer warp %d", sm, __builtin_ctz(lanes));
     else if (lanes == UINT32_MAX || warp == CUDA_LOADER)
-        snprintf(out.text, sizeof out.text, warp < CUDA_WARPS ? "SM %d, %s warp %d" : "SM %d, %s", sm, role_name(warp),
-                 warp);
+        snprintf(out.text, sizeof out.text, warp < CUDA_WARPS ? "SM %d, %s warp %d" : "SM %d, %s", sm, role, warp);
     else if (!(lanes & (lanes - 1)))
-        snprintf(out.text, sizeof out.text, "SM %d, %s warp %d lane %d", sm, role_name(warp), warp,
-                 __builtin_ctz(lanes));
+        snprintf(out.text, sizeof out.text, "SM %d, %s warp %d lane %d", sm, role, warp, __builtin_ctz(lanes));
     else
-        snprintf(out.text, sizeof out.text, "SM %d, %s warp %d lanes %#x", sm, role_name(warp), warp, lanes);
+        snprintf(out.text, sizeof out.text, "SM %d, %s warp %d lanes %#x", sm, role, warp, lanes);
     return out;
 }
 
@@ -219,7 +222,8 @@ void sim_report_deadlock(sim_run *r) {
                         told |= !r->cta[c].warp[v].lane[i].done && r->cta[c].warp[v].lane[i].wait == first->wait &&
                                 r->cta[c].warp[v].lane[i].object == first->object;
                 if (told) continue;
-                add(&l, "\n  %s at %s waits for ", sim_who(r, (uint32_t)(c * SIM_ACTORS + w), same).text,
+                add(&l, "\n  %s at %s waits for ",
+                    sim_who_at((uint32_t)(c * SIM_ACTORS + w), same, first->instruction).text,
                     sim_place(r, first->instruction, first->line).text);
                 add_wait(&l, warp, first);
             }

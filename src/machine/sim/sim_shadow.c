@@ -48,8 +48,8 @@ static void report_race(sim_run *r, const access *a, const sim_record *other) {
                             : 0xffffu;
     const uint64_t key = (uint64_t)op << 48 ^ (uint64_t)a->line << 32 ^ (uint64_t)other->line << 16 ^
                          (uint64_t)a->kind << 8 ^ other->kind ^ (uint64_t)engine << 15 ^ (uint64_t)other_engine << 14;
-    const sim_words who = sim_who(r, (uint32_t)a->cta->number * SIM_ACTORS + a->actor, 1u << a->lane),
-                    whom = sim_who(r, other->sm * (uint32_t)SIM_ACTORS + other_actor, other->lanes),
+    const sim_words who = sim_who_at((uint32_t)a->cta->number * SIM_ACTORS + a->actor, 1u << a->lane, a->instruction),
+                    whom = sim_who_at(other->sm * (uint32_t)SIM_ACTORS + other_actor, other->lanes, other->instruction),
                     where = sim_address(r, a->cta, a->address), here = sim_place(r, a->instruction, a->line),
                     there = sim_place(r, other->instruction, other->line);
     if (a->actor == SIM_STORING)
@@ -91,9 +91,9 @@ static void report_proxy(sim_run *r, const access *a, const sim_record *other) {
     sim_report(
         r, SIM_PROXY, false, key,
         "%s %s %s for %s, where %s wrote in the ordinary way at %s: no fence makes this known to the async proxy",
-        sim_who(r, (uint32_t)a->cta->number * SIM_ACTORS + a->actor, 1u << a->lane).text, verb(a->kind),
+        sim_who_at((uint32_t)a->cta->number * SIM_ACTORS + a->actor, 1u << a->lane, a->instruction).text, verb(a->kind),
         sim_address(r, a->cta, a->address).text, sim_place(r, a->instruction, a->line).text,
-        sim_who(r, other->sm * (uint32_t)SIM_ACTORS + by, other->lanes).text,
+        sim_who_at(other->sm * (uint32_t)SIM_ACTORS + by, other->lanes, other->instruction).text,
         sim_place(r, other->instruction, other->line).text);
 }
 
@@ -275,7 +275,7 @@ static void touch(sim_run *r, access *a, sim_cell *cell, uint8_t bytes) {
     if (a->page && !(a->kind & SIM_WRITE) && !has_come(r, cell, bytes))
         sim_report(r, SIM_PAGE, false, (uint64_t)a->line << 32 | a->actor,
                    "%s reads %s before anything was copied there (%s)",
-                   sim_who(r, (uint32_t)a->cta->number * SIM_ACTORS + a->actor, 1u << a->lane).text,
+                   sim_who_at((uint32_t)a->cta->number * SIM_ACTORS + a->actor, 1u << a->lane, a->instruction).text,
                    sim_address(r, a->cta, a->address).text, sim_place(r, a->instruction, a->line).text);
     for (int i = 0; i < 2; i++)
         if (cell->record[i].lanes && !look(r, a, &cell->record[i], bytes, &reported)) cell->record[i].lanes = 0;
