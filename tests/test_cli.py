@@ -352,6 +352,15 @@ class Running(Case):
         self.bad("trace", odd_model(), "-n", "0", message="-n takes an integer from 1")
         self.bad("trace", odd_model(), "--context", "128", "-o", os.path.join("/no such folder", "x"), message="cannot write")
 
+    def test_shared_options(self):
+        for command in ("run", "trace"):
+            for options, message in ((("--prompt-ids", "0"), "--prompt-ids takes an integer from 1"),
+                                     (("-p", "x", "--prompt-ids", "3"), "either -p or --prompt-ids"),
+                                     (("-p", "x", "--context", "0"), "--context takes an integer from 1"),
+                                     (("-p", "x", "--machine", "nothing"), "nothing"), (("-p", "x", "--cache", "i8"), "i8"),
+                                     (("-p", "x", "--synth", "llama-3.2-1b"), "--synth stands for the model file")):
+                self.bad(command, odd_model(), *options, message=message)
+
     def test_profile(self):
         done = monotile("run", odd_model(), "-p", "Hi there", "-n", "4", "--context", "128", "--profile")
         self.assertEqual(done.returncode, 0)

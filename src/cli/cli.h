@@ -45,7 +45,8 @@ mt_status cli_error(mt_error *error, mt_status code, const char *where, const ch
 
 /* support.c: options ---------------------------------------------------------------------------------------------- */
 
-enum { CLI_HELP = 256, CLI_LONG }; /* values of long options: --help, and the first of a command's own */
+/* Values of long options: --help, those that commands share, and the first of a command's own. */
+enum { CLI_HELP = 256, CLI_SYNTH, CLI_PROMPT_IDS, CLI_CONTEXT, CLI_MACHINE, CLI_CACHE, CLI_LONG };
 
 /* getopt_long with our messages: the option's value, -1 at the end, '?' after a message. Options that want help print
  * it and return CLI_HELP. `options` must end with CLI_END_OPTIONS. */
@@ -66,6 +67,21 @@ mt_status cli_prompt_ids(const mt_model *m, int32_t count, mt_tokens *out, mt_er
 #define CLI_SYNTH_HELP                                                                                                 \
     "      --synth NAME    instead of MODEL: random weights in the shape of llama-3.2-1b, llama-3-8b, qwen3-0.6b or\n" \
     "                      qwen3-8b; with :FORMAT for their storage format (bf16)\n"
+
+/* The options of commands that let a model go on with a prompt. */
+typedef struct cli_subject {
+    const char *synth, *prompt, *machine;
+    int32_t prompt_ids; /* 0: the prompt is a text */
+    mt_engine_options engine;
+} cli_subject;
+#define CLI_SUBJECT_OPTIONS                                                                                            \
+    {"synth", required_argument, NULL, CLI_SYNTH}, {"prompt", required_argument, NULL, 'p'},                           \
+        {"prompt-ids", required_argument, NULL, CLI_PROMPT_IDS}, {"context", required_argument, NULL, CLI_CONTEXT},    \
+        {"machine", required_argument, NULL, CLI_MACHINE}, {                                                           \
+        "cache", required_argument, NULL, CLI_CACHE                                                                    \
+    }
+/* Takes one of these that cli_option has found. False, after a message: it is bad, or cli_option said so. */
+bool cli_subject_option(const char *command, int option, cli_subject *o);
 
 /* support.c: texts ------------------------------------------------------------------------------------------------ */
 

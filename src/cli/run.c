@@ -28,10 +28,9 @@ static const char help[] =
     "      --profile       where the time of the last prompt run and of the last step went, to stderr\n";
 
 typedef struct run_options {
-    const char *synth, *prompt, *system, *machine;
-    mt_engine_options engine;
+    cli_subject subject;
+    const char *system;
     mt_generate_options generate;
-    int32_t prompt_ids; /* 0: the prompt is a text */
     bool raw, print_ids, json, profile;
 } run_options;
 
@@ -50,33 +49,20 @@ static void interrupt(int signal_number) {
 }
 
 static int parse(int argc, char **argv, run_options *o) {
-    enum {
-        SYNTH = CLI_LONG,
-        PROMPT_IDS,
-        SYSTEM,
-        RAW,
-        CONTEXT,
-        TEMPERATURE,
-        TOP_K,
-        TOP_P,
-        MIN_P,
-        SEED,
-        PRINT_IDS,
-        JSON,
-        MACHINE,
-        CACHE,
-        PROFILE
-    };
-    static const struct option options[] = {
-        {"synth", required_argument, NULL, SYNTH},     {"prompt-ids", required_argument, NULL, PROMPT_IDS},
-        {"prompt", required_argument, NULL, 'p'},      {"count", required_argument, NULL, 'n'},
-        {"system", required_argument, NULL, SYSTEM},   {"raw", no_argument, NULL, RAW},
-        {"context", required_argument, NULL, CONTEXT}, {"temp", required_argument, NULL, TEMPERATURE},
-        {"top-k", required_argument, NULL, TOP_K},     {"top-p", required_argument, NULL, TOP_P},
-        {"min-p", required_argument, NULL, MIN_P},     {"seed", required_argument, NULL, SEED},
-        {"print-ids", no_argument, NULL, PRINT_IDS},   {"json", no_argument, NULL, JSON},
-        {"machine", required_argument, NULL, MACHINE}, {"cache", required_argument, NULL, CACHE},
-        {"profile", no_argument, NULL, PROFILE},       CLI_END_OPTIONS};
+    enum { SYSTEM = CLI_LONG, RAW, TEMPERATURE, TOP_K, TOP_P, MIN_P, SEED, PRINT_IDS, JSON, PROFILE };
+    static const struct option options[] = {CLI_SUBJECT_OPTIONS,
+                                            {"count", required_argument, NULL, 'n'},
+                                            {"system", required_argument, NULL, SYSTEM},
+                                            {"raw", no_argument, NULL, RAW},
+                                            {"temp", required_argument, NULL, TEMPERATURE},
+                                            {"top-k", required_argument, NULL, TOP_K},
+                                            {"top-p", required_argument, NULL, TOP_P},
+                                            {"min-p", required_argument, NULL, MIN_P},
+                                            {"seed", required_argument, NULL, SEED},
+                                            {"print-ids", no_argument, NULL, PRINT_IDS},
+                                            {"json", no_argument, NULL, JSON},
+                                            {"profile", no_argument, NULL, PROFILE},
+                                            CLI_END_OPTIONS};
     mt_sampler_options *s = &o->generate.sampler;
     int64_t integer = 0;
     double number = 0;
@@ -84,16 +70,6 @@ static int parse(int argc, char **argv, run_options *o) {
     while ((option = cli_option(argc, argv, ":p:n:", options, help)) != -1) {
         bool good = true;
         switch (option) {
-        case 'p':
-            o->prompt = optarg;
-            break;
-        case SYNTH:
-            o->synth = optarg;
-            break;
-        case PROMPT_IDS:
-            good = cli_integer(argv[0], "--prompt-ids", optarg, 1, 1 << 24, &integer);
-            o->prompt_ids = (int32_t)integer;
-            break;
         case SYSTEM:
             o->system = optarg;
             break;
@@ -109,19 +85,9 @@ static int parse(int argc, char **argv, run_options *o) {
         case PROFILE:
             o->profile = true;
             break;
-        case MACHINE:
-            o->machine = optarg;
-            break;
-        case CACHE:
-            o->engine.cache = optarg;
-            break;
         case 'n':
             good = cli_integer(argv[0], "-n", optarg, 0, INT32_MAX, &integer);
             o->generate.count = (int32_t)integer;
-            break;
-        case CONTEXT:
-            good = cli_integer(argv[0], "--context", optarg, 1, INT32_MAX, &integer);
-            o->engine.context = (int32_t)integer;
             break;
         case TOP_K:
             good = cli_integer(argv[0], "--top-k", optarg, 0, INT32_MAX, &integer);
@@ -146,17 +112,17 @@ static int parse(int argc, char **argv, run_options *o) {
         case CLI_HELP:
             return CLI_HELP;
         default:
-            good = false;
+            good = cli_subject_option(argv[0], option, &o->subject);
         }
         if (!good) return CLI_BAD;
     }
-    if (o->synth && !o->prompt && !o->prompt_ids) o->prompt_ids = 16;
-    if (!o->prompt && !o->prompt_ids) return cli_usage(argv[0], "no prompt: give -p TEXT");
-    if (o->prompt && o->prompt_ids) return cli_usage(argv[0], "either -p or --prompt-ids");
-    if (o->prompt_ids && (o->raw || o->system))
+    if (o->subject.synth && !o->subject.prompt && !o->subject.prompt_ids) o->subject.prompt_ids = 16;
+    if (!o->subject.prompt && !o->subject.prompt_ids) return cli_usage(argv[0], "no prompt: give -p TEXT");
+    if (o->subject.prompt && o->subject.prompt_ids) return cli_usage(argv[0], "either -p or --prompt-ids");
+    if (o->subject.prompt_ids && (o->raw || o->system))
         return cli_usage(argv[0], "--prompt-ids has no text for --raw or --system");
     if (o->raw && o->system) return cli_usage(argv[0], "--raw has no system message");
-    o->print_ids |= o->prompt_ids > 0;
+    o->print_ids |= o->subject.prompt_ids > 0;
     return CLI_OK;
 }
 
@@ -240,8 +206,8 @@ static mt_status encode(const run_options *o, const mt_model *m, const mt_tokeni
     char *text = NULL, *chat = NULL;
     size_t length = 0;
     unsigned flags = MT_ENCODE_PARSE_SPECIAL;
-    if (o->prompt_ids) return cli_prompt_ids(m, o->prompt_ids, out, error);
-    mt_status status = cli_text(o->prompt, &text, &length, error);
+    if (o->subject.prompt_ids) return cli_prompt_ids(m, o->subject.prompt_ids, out, error);
+    mt_status status = cli_text(o->subject.prompt, &text, &length, error);
     if (o->raw)
         flags |= MT_ENCODE_ADD_SPECIAL;
     else if (status == MT_OK)
@@ -259,7 +225,7 @@ static json_t *id_array(const mt_tokens *tokens) {
 }
 
 int cli_run(int argc, char **argv) {
-    run_options o = {.machine = "auto", .generate.count = 512};
+    run_options o = {.subject.machine = "auto", .generate.count = 512};
     mt_sampler_options_default(&o.generate.sampler);
     int code = parse(argc, argv, &o);
     if (code != CLI_OK) return code == CLI_HELP ? CLI_OK : code;
@@ -275,12 +241,12 @@ int cli_run(int argc, char **argv) {
     char *collected = NULL;
     size_t collected_length = 0;
     answer a = {.print_text = !o.json && !o.print_ids, .print_ids = o.print_ids && !o.json, .collect = o.json};
-    code = cli_model(argc, argv, o.synth, &model);
+    code = cli_model(argc, argv, o.subject.synth, &model);
     if (code != CLI_OK) return code;
     code = CLI_FAILED;
-    if ((!o.prompt_ids && mt_model_tokenizer(model, &tokenizer, &error) != MT_OK) ||
+    if ((!o.subject.prompt_ids && mt_model_tokenizer(model, &tokenizer, &error) != MT_OK) ||
         encode(&o, model, tokenizer, &prompt, &error) != MT_OK ||
-        mt_machine_open(&machine, o.machine, &error) != MT_OK) {
+        mt_machine_open(&machine, o.subject.machine, &error) != MT_OK) {
         code = cli_fail_input(&error);
         goto cleanup;
     }
@@ -288,7 +254,7 @@ int cli_run(int argc, char **argv) {
         fputs("monotile: no memory for the answer\n", stderr);
         goto cleanup;
     }
-    if (mt_engine_create(&engine, model, machine, &o.engine, &error) != MT_OK ||
+    if (mt_engine_create(&engine, model, machine, &o.subject.engine, &error) != MT_OK ||
         mt_engine_prepare(engine, &o.generate.sampler, &error) != MT_OK)
         goto failed;
     for (int i = 0; o.profile && i < 2; i++)

@@ -104,6 +104,34 @@ bool cli_number(const char *command, const char *option, const char *value, doub
     return true;
 }
 
+bool cli_subject_option(const char *command, int option, cli_subject *o) {
+    int64_t integer;
+    switch (option) {
+    case CLI_SYNTH:
+        o->synth = optarg;
+        return true;
+    case 'p':
+        o->prompt = optarg;
+        return true;
+    case CLI_MACHINE:
+        o->machine = optarg;
+        return true;
+    case CLI_CACHE:
+        o->engine.cache = optarg;
+        return true;
+    case CLI_PROMPT_IDS:
+        if (!cli_integer(command, "--prompt-ids", optarg, 1, 1 << 24, &integer)) return false;
+        o->prompt_ids = (int32_t)integer;
+        return true;
+    case CLI_CONTEXT:
+        if (!cli_integer(command, "--context", optarg, 1, INT32_MAX, &integer)) return false;
+        o->engine.context = (int32_t)integer;
+        return true;
+    default:
+        return false;
+    }
+}
+
 /* ---- models ----------------------------------------------------------------------------------------------------- */
 
 int cli_model(int argc, char **argv, const char *synth, mt_model **out) {

@@ -18,15 +18,15 @@ static const char help[] =
     "  -o FILE             write the last two runs as JSON for a trace viewer (ui.perfetto.dev, chrome://tracing)\n"
     "      --bandwidth G   GB/s of memory, to compare the weights with (4500 on a GPU; 0: do not)\n"
     "      --context N     positions (what the model was trained for, at most 4096)\n"
-    "      --machine NAME  auto, cpu, cpu:N for N workers, cuda:N for a GPU (auto)\n"
+    "      --machine NAME  auto, cpu, cpu:N for N workers, cuda:N for a GPU, sim:N for N simulated SMs (auto)\n"
     "      --cache TYPE    element type of the key-value cache: f32, f16, bf16, e4m3, e5m2\n";
 
 enum { WARM_STEPS = 2, MOST_STEPS = 4096, FILE_RUNS = 2 };
 
 typedef struct trace_options {
-    const char *synth, *prompt, *machine, *file;
-    mt_engine_options engine;
-    int32_t prompt_ids, steps;
+    cli_subject subject;
+    const char *file;
+    int32_t steps;
     double bandwidth; /* GB/s; below 0: what fits the machine */
     bool loop, prompt_run;
 } trace_options;
@@ -37,29 +37,18 @@ typedef struct records {
 } records;
 
 static int parse(int argc, char **argv, trace_options *o) {
-    enum { SYNTH = CLI_LONG, PROMPT_IDS, LOOP, PROMPT_RUN, BANDWIDTH, CONTEXT, MACHINE, CACHE };
-    static const struct option options[] = {{"synth", required_argument, NULL, SYNTH},
-                                            {"prompt", required_argument, NULL, 'p'},
-                                            {"prompt-ids", required_argument, NULL, PROMPT_IDS},
+    enum { LOOP = CLI_LONG, PROMPT_RUN, BANDWIDTH };
+    static const struct option options[] = {CLI_SUBJECT_OPTIONS,
                                             {"count", required_argument, NULL, 'n'},
                                             {"loop", no_argument, NULL, LOOP},
                                             {"prompt-run", no_argument, NULL, PROMPT_RUN},
                                             {"bandwidth", required_argument, NULL, BANDWIDTH},
-                                            {"context", required_argument, NULL, CONTEXT},
-                                            {"machine", required_argument, NULL, MACHINE},
-                                            {"cache", required_argument, NULL, CACHE},
                                             CLI_END_OPTIONS};
     int64_t integer = 0;
     int option;
     while ((option = cli_option(argc, argv, ":p:n:o:", options, help)) != -1) {
         bool good = true;
         switch (option) {
-        case SYNTH:
-            o->synth = optarg;
-            break;
-        case 'p':
-            o->prompt = optarg;
-            break;
         case 'o':
             o->file = optarg;
             break;
@@ -69,37 +58,23 @@ static int parse(int argc, char **argv, trace_options *o) {
         case PROMPT_RUN:
             o->prompt_run = true;
             break;
-        case MACHINE:
-            o->machine = optarg;
-            break;
-        case CACHE:
-            o->engine.cache = optarg;
-            break;
         case BANDWIDTH:
             good = cli_number(argv[0], "--bandwidth", optarg, 0, 1e9, &o->bandwidth);
-            break;
-        case PROMPT_IDS:
-            good = cli_integer(argv[0], "--prompt-ids", optarg, 1, 1 << 24, &integer);
-            o->prompt_ids = (int32_t)integer;
             break;
         case 'n':
             good = cli_integer(argv[0], "-n", optarg, 1, MOST_STEPS, &integer);
             o->steps = (int32_t)integer;
             break;
-        case CONTEXT:
-            good = cli_integer(argv[0], "--context", optarg, 1, INT32_MAX, &integer);
-            o->engine.context = (int32_t)integer;
-            break;
         case CLI_HELP:
             return CLI_HELP;
         default:
-            good = false;
+            good = cli_subject_option(argv[0], option, &o->subject);
         }
         if (!good) return CLI_BAD;
     }
-    if (o->prompt && o->prompt_ids) return cli_usage(argv[0], "either -p or --prompt-ids");
+    if (o->subject.prompt && o->subject.prompt_ids) return cli_usage(argv[0], "either -p or --prompt-ids");
     if (o->loop && o->prompt_run) return cli_usage(argv[0], "either --loop or --prompt-run");
-    if (!o->prompt && !o->prompt_ids) o->prompt_ids = 16;
+    if (!o->subject.prompt && !o->subject.prompt_ids) o->subject.prompt_ids = 16;
     return CLI_OK;
 }
 
@@ -108,14 +83,14 @@ static mt_status encode(const trace_options *o, const mt_model *m, mt_tokens *ou
     char *text = NULL;
     size_t length = 0;
     mt_tokenizer *tokenizer = NULL;
-    if (o->prompt) {
+    if (o->subject.prompt) {
         mt_status status = mt_model_tokenizer(m, &tokenizer, error);
-        if (status == MT_OK) status = cli_text(o->prompt, &text, &length, error);
+        if (status == MT_OK) status = cli_text(o->subject.prompt, &text, &length, error);
         if (status == MT_OK) status = mt_tokenizer_encode(tokenizer, text, length, MT_ENCODE_ADD_SPECIAL, out, error);
         free(text);
         return status;
     }
-    return cli_prompt_ids(m, o->prompt_ids, out, error);
+    return cli_prompt_ids(m, o->subject.prompt_ids, out, error);
 }
 
 /* Appends what the session's last call left. */
@@ -194,7 +169,7 @@ static int write_file(const char *path, const mt_program *p, const records *all,
 }
 
 int cli_trace(int argc, char **argv) {
-    trace_options o = {.machine = "auto", .steps = 8, .bandwidth = -1};
+    trace_options o = {.subject.machine = "auto", .steps = 8, .bandwidth = -1};
     int code = parse(argc, argv, &o);
     if (code != CLI_OK) return code == CLI_HELP ? CLI_OK : code;
 
@@ -206,16 +181,16 @@ int cli_trace(int argc, char **argv) {
     mt_model_info info;
     records trace = {0};
     char *text = NULL;
-    code = cli_model(argc, argv, o.synth, &model);
+    code = cli_model(argc, argv, o.subject.synth, &model);
     if (code != CLI_OK) return code;
     code = CLI_FAILED;
-    if (encode(&o, model, &prompt, &error) != MT_OK || mt_machine_open(&machine, o.machine, &error) != MT_OK) {
+    if (encode(&o, model, &prompt, &error) != MT_OK || mt_machine_open(&machine, o.subject.machine, &error) != MT_OK) {
         code = cli_fail_input(&error);
         goto cleanup;
     }
     mt_model_get_info(model, &info);
     if (o.bandwidth < 0) o.bandwidth = strncmp(mt_machine_name(machine), "cuda", 4) ? 0 : 4500;
-    if (mt_engine_create(&engine, model, machine, &o.engine, &error) != MT_OK ||
+    if (mt_engine_create(&engine, model, machine, &o.subject.engine, &error) != MT_OK ||
         run(&o, engine, &prompt, info.vocab, &trace, &error) != MT_OK)
         goto failed;
     const mt_program *program = mt_engine_program(engine, o.prompt_run);
