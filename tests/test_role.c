@@ -378,6 +378,23 @@ static void test_buffers(void **state) {
     }
 }
 
+/* Whatever pages a unit has, there is room for the fewest beside the largest buffers and what the kernel has. */
+static void test_room(void **state) {
+    (void)state;
+    static const struct {
+        int major, bytes;
+    } chips[] = {{8, 166912}, {8, 101376}, {9, 232448}, {10, 232448}, {12, 101376}, {8, 0}};
+    for (size_t i = 0; i < COUNT_OF(chips); i++) {
+        const role_chip chip = role_chip_of(chips[i].major, chips[i].bytes);
+        const int64_t two = ROLE_LEAST_PAGES * ROLE_PAGE / ROLE_LONG_PAGE * ROLE_LONG_PAGE,
+                      three = ROLE_LEAST_PAGES * (int64_t)align_up(ROLE_LONG_PAGE, 1024);
+        assert_in_range(chip.shared, 0, ROLE_SHARED);
+        if (chips[i].bytes)
+            assert_true(chip.shared + (chip.wgmma ? three : two) + ROLE_KERNEL_SHARED <= chips[i].bytes);
+        if (chip.wgmma) assert_int_equal(chip.shared, ROLE_SHARED); /* what role_lower counts on */
+    }
+}
+
 /* A weight is streamed exactly where the head of role.h says. */
 static void test_strategies(void **state) {
     (void)state;
@@ -434,8 +451,9 @@ static void test_layouts(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_pages),   cmocka_unit_test(test_syncs),
-                                       cmocka_unit_test(test_buffers), cmocka_unit_test(test_strategies),
-                                       cmocka_unit_test(test_kept),    cmocka_unit_test(test_layouts)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_pages),      cmocka_unit_test(test_syncs),
+                                       cmocka_unit_test(test_buffers),    cmocka_unit_test(test_room),
+                                       cmocka_unit_test(test_strategies), cmocka_unit_test(test_kept),
+                                       cmocka_unit_test(test_layouts)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -59,7 +59,7 @@ int64_t role_page_bytes(role_op *const *ops, size_t count, int64_t *least) {
         note_page_bytes(ops[i], ops[i]->loader, &one, &many);
     }
     *least = atoms ? ROLE_LEAST_PAGES : ROLE_LEAST_PAGES * ROLE_PAGE / ROLE_LONG_PAGE;
-    return (int64_t)(atoms ? align_up((uint64_t)one, 1024) : align_up((uint64_t)many, 128));
+    return (int64_t)(atoms ? align_up((uint64_t)one, ROLE_PAGE_GRAIN) : align_up((uint64_t)many, 128));
 }
 
 static bool has_dot(const tile_node *n) {

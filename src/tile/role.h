@@ -71,8 +71,10 @@ enum {
     ROLE_THREADS = 32 * ROLE_WARPS,
     ROLE_PAGE = 16384,       /* bytes of a page */
     ROLE_LONG_PAGE = 20736,  /* of one with weights in blocks, at most: such a unit's pages are as long as it needs */
-    ROLE_SHARED = 160 << 10, /* bytes of buffers that an instruction may have: what is left of an SM are pages */
+    ROLE_SHARED = 152 << 10, /* bytes of buffers that an instruction may have: what is left of an SM are pages, three at
+                                least, as long as they get (role_page_bytes) */
     ROLE_LEAST_PAGES = 3,
+    ROLE_PAGE_GRAIN = 1024,        /* of pages that are atoms */
     ROLE_KERNEL_SHARED = 12 << 10, /* at most: what the kernel has for itself, traced too, and what alignment takes */
     ROLE_SKINNY_ROWS = 16
 };

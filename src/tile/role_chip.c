@@ -4,10 +4,17 @@
 
 const role_chip role_hopper = {.wgmma = true, .copies = true, .shared = ROLE_SHARED};
 
+/* The bytes of a unit's fewest pages: with wide products three of any length; else two, which are less than three short
+ * ones. (A unit that has level 2 without wgmma and long pages may not find room. It is refused when it is loaded.) */
+static int64_t fewest_pages(const role_chip *chip) {
+    return ROLE_LEAST_PAGES * (chip->wgmma ? (int64_t)align_up(ROLE_LONG_PAGE, ROLE_PAGE_GRAIN) : ROLE_PAGE);
+}
+
 role_chip role_chip_of(int major, int64_t shared_bytes) {
-    const int64_t left = shared_bytes - ROLE_LEAST_PAGES * ROLE_PAGE - ROLE_KERNEL_SHARED;
-    return (role_chip){
-        .wgmma = major == 9, .copies = major >= 9, .shared = min_i64(max_i64(left, 0), ROLE_SHARED) / 128 * 128};
+    role_chip chip = {.wgmma = major == 9, .copies = major >= 9};
+    const int64_t left = shared_bytes - fewest_pages(&chip) - ROLE_KERNEL_SHARED;
+    chip.shared = min_i64(max_i64(left, 0), ROLE_SHARED) / 128 * 128;
+    return chip;
 }
 
 /* What an op of level 2 says itself, the chip must have. */
