@@ -96,7 +96,13 @@ MT_DEVICE void mt_dense_page(mt_context *mt, float (&even)[4], float (&odd)[4], 
  * multiplies the codes, half a slice at a time, and what comes out by the half's scale, in f32: that is fewer
  * instructions, and nothing is rounded to f16. The offset is multiplied by the sum of the panel's elements there: what
  * a product with ones gives. So roundings are those of f32, of scale * code * x and offset * x each. All is 2^-POWER of
- * what it stands for, until the sums leave the registers. */
+ * what it stands for, until the sums leave the registers.
+ *
+ * With an offset, an infinite element of the panel (of f16: of activations beyond 65504) makes NaN of every sum that it
+ * is in, where (scale * code + offset) * x can be an infinity: 0 * x for a code of 0, or two infinities of different
+ * signs. The sign is in the elements, which nobody has here; to make them when a sum of the panel's is not finite would
+ * take a test a slice, in loops whose instructions are what they take, and a second decoder in the code of each. So a
+ * row that has overflowed says so by NaN. Without an offset both ways give the same. */
 
 template <typename FORMAT, int ROWS> MT_DEVICE constexpr bool mt_apart() { return ROWS <= 4 && FORMAT::APART; }
 
