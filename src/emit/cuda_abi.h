@@ -14,7 +14,7 @@ enum {
     CUDA_REGISTERS = 168,                       /* of each of these, at first */
     CUDA_SLOTS = 4,                             /* instructions decoded ahead, at most */
     CUDA_MOST_PAGES = 12,
-    CUDA_FLIGHT = 64 << 10,       /* bytes of streamed weights that an SM has under way, at most, */
+    CUDA_FLIGHT = 48 << 10,       /* bytes of streamed weights that an SM has under way, at most, */
     CUDA_BLOCK_FLIGHT = 32 << 10, /* and in blocks, which its consumers take more slowly */
     CUDA_EARLY = 48 << 10,        /* of the next node's, while the consumers come to the end of the last one: mt_hold */
     CUDA_BARRIERS = 33,           /* of an instruction of level 2: 32 of its own, and that all is stored */
