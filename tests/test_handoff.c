@@ -223,6 +223,89 @@ static void test_nans(void **state) {
     mt_tile_close(file);
 }
 
+/* ---- who reads stamped data ---- */
+
+static const char readers[] =
+    "tile feed[N](x: in f32[M, N], y: out f32[M, N]) over (m in M) { y[m, :] = x[m, :] * 2 }\n"
+    "tile r_gather[N, R](t: in f32[R, N], ids: in i32[R], y: out f32[R, N]) over (m in R) {\n"
+    "    y[m, :] = t[ids[m], :] + reshape(sum(t[ids[0 : +R], :], 0), N) }\n"
+    "tile r_beyond[N, R](t: in f32[R, N], ids: in i32[R], y: out f32[R, N]) over (m in R) {\n"
+    "    y[m, :] = t[ids[m] - 1, :] + t[m + 1, :] + t[m - 2, :] }\n"
+    "tile r_scalars[N, R](t: in f32[R, N], ids: in i32[R], y: out f32[R, N]) over (m in R) {\n"
+    "    a = t[0, 0]\n"
+    "    b = t[m, N - 1]\n"
+    "    if a > 0 { y[m, :] = t[m, :] * a } else { y[m, :] = t[m, :] - b } }\n"
+    "tile r_bound[N, R](t: in f32[R, N], ids: in i32[R], y: out f32[R, N]) over (m in R) {\n"
+    "    n = i32(t[0, 0] * 3)\n"
+    "    s: f32[1, N] = 0\n"
+    "    for k in min(max(n, 0) + 2, R) { s = s + t[k : +1, :] }\n"
+    "    y[m : +1, :] = s }\n"
+    "tile r_start[N, R](t: in f32[R, N], ids: in i32[R], y: out f32[R, N]) over (m in R) {\n"
+    "    n = i32(t[m, 0] * 7)\n"
+    "    y[m, :] = t[m, n : +N] + t[m, 1 : +N < n + 9] }\n"
+    "tile r_parts[N, R](t: in f32[R, N], ids: in i32[R], y: out f32[R, N]) over (m in R) {\n"
+    "    y[m : +1, :] = concat(t[m : +1, 3 : +N - 3], t[m : +1, 0 : +3], axis = 1) - t[0 : +1, :] }\n"
+    "tile r_turned[N, R](t: in f32[R, N], ids: in i32[R], y: out f32[R, N]) over (m in 1) {\n"
+    "    v = t[:, :]\n"
+    "    y[:, :] = v + max(v.T, 0).T * 0.5 + f32(argmax(v, axis = 1)) }\n"
+    "tile r_twice[N, R](t: in f32[R, N], ids: in i32[R], y: out f32[R, N]) over (m in 1) {\n"
+    "    a = sum(t[:, :], 1)\n"
+    "    b = sum(t[:, :], 0)\n"
+    "    y[:, :] = t[:, :] * a + b }\n"
+    "tile r_dot[N, R](t: in f32[R, N], ids: in i32[R], y: out f32[R, N]) over (m in 1) {\n"
+    "    d = dot(bf16(t[:, :]), bf16(t[:, :]).T)\n"
+    "    y[:, :] = dot(d, t[:, :]) }\n"
+    "tile r_behind[N, R](t: in f32[R, N], ids: in i32[R], y: out f32[R, N], z: out f32[R, N]) over (m in R) {\n"
+    "    z[m, :] = t[m, :]\n"
+    "    y[m, :] = t[m, :] * t[0, :] }\n"
+    "tile r_some[N, R](t: in f32[R, N], ids: in i32[R], y: out f32[R, N]) over (m in R) {\n"
+    "    if m % 2 == 0 { y[m, :] = t[m, :] } else { y[m, :] = t[0, :] - reshape(sum(t[m - 1 : +3, :], 0), N) } }\n"
+    "tile r_where[N, R](t: in f32[R, N], ids: in i32[R], y: out f32[R, N]) over (m in R) {\n"
+    "    y[m, :] = where(t[m, :] > t[0, :], t[m, :], where(t[R - 1, :] > 0, t[0, :], t[m, :])) }\n";
+
+static void test_readers(void **state) {
+    (void)state;
+    static const char *const programs[] = {"r_gather", "r_beyond", "r_scalars", "r_bound",  "r_start", "r_parts",
+                                           "r_turned", "r_twice",  "r_dot",     "r_behind", "r_some",  "r_where"};
+    static const int rows[] = {1, 5, 8, 3}, columns[] = {512, 33, 256, 130};
+    if (unit_no_compiler()) skip();
+    mt_tile *file = make_tiles(readers);
+    for (size_t v = 0; v < COUNT_OF(rows); v++) {
+        mt_graph *g = make_graph(file);
+        const int view = v % 2; /* of columns 1 .. */
+        int count = 0;
+        for (size_t i = 0; i < COUNT_OF(programs); i++) {
+            char name[40];
+            snprintf(name, sizeof name, "x%zu", i);
+            mt_tensor x = add_matrix(g, MT_INPUT, "f32", name, rows[v], columns[v] + view), t;
+            snprintf(name, sizeof name, "ids%zu", i);
+            bound *b = &tensors[tensor_count++];
+            mt_tensor ids;
+            OK(mt_graph_tensor(g, MT_INPUT, name, "i32", 1, (int64_t[]){rows[v]}, &ids, &error));
+            *b = (bound){.type = "i32", .role = MT_INPUT, .count = (size_t)rows[v], .bytes = 4 * (size_t)rows[v]};
+            snprintf(b->name, sizeof b->name, "%s", name);
+            fill(b, rows[v] + 1);
+            t = OWN_NODE(g, file, "feed", MT_OPERAND("x", x));
+            if (view) OK(mt_graph_slice(g, t, 1, 1, columns[v] + 1, &t, &error));
+            mt_operand o[4] = {MT_OPERAND("t", t), MT_OPERAND("ids", ids)};
+            snprintf(name, sizeof name, "y%zu", i);
+            o[2] = (mt_operand)MT_OPERAND("y", add_matrix(g, MT_OUTPUT, "f32", name, rows[v], columns[v]));
+            count = 3;
+            if (!strcmp(programs[i], "r_behind")) {
+                snprintf(name, sizeof name, "z%zu", i);
+                o[count++] = (mt_operand)MT_OPERAND("z", add_matrix(g, MT_OUTPUT, "f32", name, rows[v], columns[v]));
+            }
+            make_node(g, file, programs[i], o, (size_t)count);
+        }
+        char what[60];
+        snprintf(what, sizeof what, "readers of %d x %d", rows[v], columns[v]);
+        check_graph(g, &(mt_target){.machine = "sim", .processors = 3, .no_fusion = 1}, what, (int)COUNT_OF(programs));
+        mt_graph_destroy(g);
+        forget_tensors();
+    }
+    mt_tile_close(file);
+}
+
 /* ---- random graphs ---- */
 
 static uint32_t dice_state;
@@ -543,9 +626,10 @@ static void test_random_runs(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(test_kept, forget),          cmocka_unit_test_setup(test_one_instruction, forget),
-        cmocka_unit_test_setup(test_wide, forget),          cmocka_unit_test_setup(test_nans, forget),
-        cmocka_unit_test_setup(test_random_orders, forget), cmocka_unit_test_setup(test_random_runs, forget)};
+        cmocka_unit_test_setup(test_kept, forget),       cmocka_unit_test_setup(test_one_instruction, forget),
+        cmocka_unit_test_setup(test_wide, forget),       cmocka_unit_test_setup(test_nans, forget),
+        cmocka_unit_test_setup(test_readers, forget),    cmocka_unit_test_setup(test_random_orders, forget),
+        cmocka_unit_test_setup(test_random_runs, forget)};
     if (getenv("HANDOFF_TEST")) cmocka_set_test_filter(getenv("HANDOFF_TEST"));
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
