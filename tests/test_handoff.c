@@ -223,6 +223,39 @@ static void test_nans(void **state) {
     mt_tile_close(file);
 }
 
+/* Of a tensor whose equal was written whole, a node writes a part, and another reads all: what it gets is open, but it
+ * gets something. */
+static void test_part_written(void **state) {
+    (void)state;
+    if (unit_no_compiler()) skip();
+    mt_tile *file = make_tiles(tiles);
+    mt_graph *g = make_graph(file);
+    const int64_t twice = 256;
+    mt_program *program;
+    mt_machine *sim;
+    mt_session *session;
+    mt_tensor part, whole;
+    const mt_tensor x = add_matrix(g, MT_INPUT, "f32", "x", 128, 0), y = add_matrix(g, MT_OUTPUT, "f32", "y", 128, 0),
+                    z = add_matrix(g, MT_OUTPUT, "f32", "z", 256, 0);
+    const mt_tensor t = OWN_NODE(g, file, "feed", MT_OPERAND("x", x));
+    OK(mt_graph_tensor(g, MT_TEMP, NULL, "f32", 1, &twice, &whole, &error));
+    OK(mt_graph_slice(g, whole, 0, 0, 128, &part, &error));
+    OWN_NODE(g, file, "feed", MT_OPERAND("x", x), MT_OPERAND("y", part));
+    OWN_NODE(g, file, "total", MT_OPERAND("x", t), MT_OPERAND("y", y));
+    OWN_NODE(g, file, "total", MT_OPERAND("x", whole), MT_OPERAND("y", z));
+    OK(mt_compile(g, &(mt_target){.machine = "sim", .processors = 2, .no_fusion = 1}, &program, &error));
+    OK(mt_machine_open(&sim, "sim:2", &error));
+    OK(mt_session_create(&session, sim, program, &error));
+    bind_all(session);
+    OK(mt_session_run(session, &error));
+    mt_session_destroy(session);
+    mt_machine_close(sim);
+    mt_program_destroy(program);
+    mt_graph_destroy(g);
+    mt_tile_close(file);
+    forget_tensors();
+}
+
 /* ---- who reads stamped data ---- */
 
 static const char readers[] =
@@ -626,10 +659,10 @@ static void test_random_runs(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(test_kept, forget),       cmocka_unit_test_setup(test_one_instruction, forget),
-        cmocka_unit_test_setup(test_wide, forget),       cmocka_unit_test_setup(test_nans, forget),
-        cmocka_unit_test_setup(test_readers, forget),    cmocka_unit_test_setup(test_random_orders, forget),
-        cmocka_unit_test_setup(test_random_runs, forget)};
+        cmocka_unit_test_setup(test_kept, forget),          cmocka_unit_test_setup(test_one_instruction, forget),
+        cmocka_unit_test_setup(test_wide, forget),          cmocka_unit_test_setup(test_nans, forget),
+        cmocka_unit_test_setup(test_part_written, forget),  cmocka_unit_test_setup(test_readers, forget),
+        cmocka_unit_test_setup(test_random_orders, forget), cmocka_unit_test_setup(test_random_runs, forget)};
     if (getenv("HANDOFF_TEST")) cmocka_set_test_filter(getenv("HANDOFF_TEST"));
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

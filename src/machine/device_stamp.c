@@ -120,14 +120,14 @@ static int64_t mark(const program_operand *o, const tile_box *box, uint8_t *had,
     return marked;
 }
 
-/* The operand is its tensor, row-major. */
-static bool is_whole(const program_operand *o) {
+/* The operand is its tensor of f32, row-major. */
+static bool is_whole(const handoff *h, const program_operand *o) {
     int64_t each = 1;
     for (int d = o->rank - 1; d >= 0; d--) {
         if (o->extent[d] != 1 && o->stride[d] != each) return false;
         each *= o->extent[d];
     }
-    return !o->offset;
+    return !o->offset && each == h->p->tensors[o->tensor].bytes / (int64_t)sizeof(float);
 }
 
 /* The store is one that each instruction of the instance carries out, in the same place in every run. */
@@ -154,7 +154,7 @@ static bool writes_all(handoff *h, size_t node, int param) {
     tile_instance instance;
     memset(&instance, 0, sizeof instance);
     h->status = program_bind_instance(h->p, h->b, first, &instance, h->error);
-    if (h->status != MT_OK || !is_whole(o)) return false;
+    if (h->status != MT_OK || !is_whole(h, o)) return false;
     if (known->count == n->count && known->param == param && !memcmp(&known->instance, &instance, sizeof instance))
         return known->all;
     *known = (written){.instance = instance, .count = n->count, .param = param};
