@@ -256,6 +256,76 @@ static void test_part_written(void **state) {
     forget_tensors();
 }
 
+/* Writers whose text does not say what they write, or whose loads and stores are odd: not stamped, and who reads the
+ * tensor comes to an end. */
+static const char partial[] =
+    "tile w_float_start[N](x: in f32[N], y: out f32[N]) over (i in 1) {\n"
+    "    y[i32(f32(i32(i)) * 0.5 + 3) : +N] = x[:] }\n"
+    "tile w_float_limit[N](x: in f32[N], y: out f32[N]) over (i in 1) {\n"
+    "    y[0 : +N < i32(f32(i32(i)) * 0.5 + 3)] = x[:] }\n"
+    "tile w_wraps[N](x: in f32[N], y: out f32[N]) over (i in 1) {\n"
+    "    y[(i32(i) + 2147483647) * (i32(i) + 3) : +N] = x[:] }\n"
+    "tile w_live_extent[N](x: in f32[N], pos: live i32, y: out f32[min(pos, N)]) over (i in 1) {\n"
+    "    y[0 : +N] = x[:] }\n"
+    "tile w_live_limit[N](x: in f32[N], pos: live i32, y: out f32[N]) over (i in 1) { y[0 : +N < pos] = x[:] }\n"
+    "tile w_live_start[N](x: in f32[N], pos: live i32, y: out f32[N]) over (i in 1) { y[pos - 40 : +N] = x[:] }\n"
+    "tile w_live_grid[N](x: in f32[N], pos: live i32, y: out f32[N]) over (i in min(pos, N)) {\n"
+    "    y[i : +1] = x[i : +1] }\n"
+    "tile w_data_start[N](x: in f32[N], y: out f32[N]) over (i in 1) { y[i32(x[0] * 5) : +N] = x[:] }\n"
+    "tile w_data_if[N](x: in f32[N], y: out f32[N]) over (i in 1) { if x[0] > 2 { y[:] = x[:] } }\n"
+    "tile w_loop[N](x: in f32[N], y: out f32[N]) over (i in 1) { for k in N - 1 { y[k : +1] = x[k : +1] } }\n"
+    "tile w_gather[N](x: in f32[N], y: out f32[N]) over (i in 1) { y[i32(x[:] * 100)] = x[:] }\n"
+    "tile w_hole[N](x: in f32[N], y: out f32[N]) over (i in N - 1) { y[i : +1] = x[i : +1] }\n"
+    "tile w_variable[N](x: in f32[N], y: out f32[N]) over (i in 1) {\n"
+    "    k = i * 5 + 5\n"
+    "    y[k : +N] = x[:] }\n"
+    "tile w_arg[N](x: in f32[N], a: arg f32, y: out f32[N]) over (i in 1) { y[i32(a) : +N] = x[:] }\n"
+    "tile total[N](x: in f32[N], y: out f32[N]) over (i in 1) { y[:] = x[:] + sum(x[:], 0) }\n";
+
+static void test_partial(void **state) {
+    (void)state;
+    static const char *const programs[] = {
+        "w_float_start", "w_float_limit", "w_wraps", "w_live_extent", "w_live_limit", "w_live_start", "w_live_grid",
+        "w_data_start",  "w_data_if",     "w_loop",  "w_gather",      "w_hole",       "w_variable",   "w_arg"};
+    if (unit_no_compiler()) skip();
+    mt_tile *file = make_tiles(partial);
+    int failed = 0;
+    for (size_t i = 0; i < COUNT_OF(programs); i++) {
+        mt_graph *g = make_graph(file);
+        mt_live pos;
+        mt_tensor t;
+        mt_program *program;
+        mt_machine *sim;
+        mt_session *s;
+        mt_error problem = {0};
+        OK(mt_graph_live(g, "pos", 0, 64, &pos, &error));
+        const mt_tensor x = add_matrix(g, MT_INPUT, "f32", "x", 64, 0), y = add_matrix(g, MT_OUTPUT, "f32", "y", 64, 0);
+        OK(mt_graph_tensor(g, MT_TEMP, NULL, "f32", 1, (int64_t[]){64}, &t, &error));
+        mt_operand o[4] = {MT_OPERAND("x", x), MT_OPERAND("y", t)};
+        if (!strncmp(programs[i], "w_live", 6)) o[2] = (mt_operand)MT_OPERAND_LIVE("pos", pos);
+        if (!strcmp(programs[i], "w_arg")) o[2] = (mt_operand)MT_OPERAND_FLOAT("a", 3);
+        make_node(g, file, programs[i], o, 2 + (o[2].name != NULL));
+        OWN_NODE(g, file, "total", MT_OPERAND("x", t), MT_OPERAND("y", y));
+        OK(mt_compile(g, &(mt_target){.machine = "sim", .processors = 2, .no_fusion = 1}, &program, &error));
+        OK(mt_machine_open(&sim, "sim:2", &error));
+        OK(mt_session_create(&s, sim, program, &error));
+        bind_all(s);
+        mt_session_run(s, &problem);
+        if (problem.code != MT_OK || ((sim_session *)s)->handoff.stamp_bytes) {
+            print_message("%s: %s %.200s\n", programs[i],
+                          ((sim_session *)s)->handoff.stamp_bytes ? "it is stamped" : "", problem.message);
+            failed++;
+        }
+        mt_session_destroy(s);
+        mt_machine_close(sim);
+        mt_program_destroy(program);
+        mt_graph_destroy(g);
+        forget_tensors();
+    }
+    mt_tile_close(file);
+    assert_int_equal(failed, 0);
+}
+
 /* ---- who reads stamped data ---- */
 
 static const char readers[] =
@@ -659,10 +729,11 @@ static void test_random_runs(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(test_kept, forget),          cmocka_unit_test_setup(test_one_instruction, forget),
-        cmocka_unit_test_setup(test_wide, forget),          cmocka_unit_test_setup(test_nans, forget),
-        cmocka_unit_test_setup(test_part_written, forget),  cmocka_unit_test_setup(test_readers, forget),
-        cmocka_unit_test_setup(test_random_orders, forget), cmocka_unit_test_setup(test_random_runs, forget)};
+        cmocka_unit_test_setup(test_kept, forget),         cmocka_unit_test_setup(test_one_instruction, forget),
+        cmocka_unit_test_setup(test_wide, forget),         cmocka_unit_test_setup(test_nans, forget),
+        cmocka_unit_test_setup(test_part_written, forget), cmocka_unit_test_setup(test_partial, forget),
+        cmocka_unit_test_setup(test_readers, forget),      cmocka_unit_test_setup(test_random_orders, forget),
+        cmocka_unit_test_setup(test_random_runs, forget)};
     if (getenv("HANDOFF_TEST")) cmocka_set_test_filter(getenv("HANDOFF_TEST"));
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -70,22 +70,38 @@ static uint32_t tensor_of(const handoff *h, size_t node, int ordinal) {
 
 /* ---- what can be stamped ---- */
 
-/* The same in every run, and in each instruction one number. */
-static bool is_fixed(const tile_instance *i, const tile_node *n) {
-    if (!n) return true;
+/* The scalar's value in an instruction. False: it is not the same in every run, or what the access summary says of it
+ * is a range: of floats, of what wraps around. */
+static bool is_fixed(const tile_instance *i, const int64_t *index, const tile_node *n, int64_t *out) {
+    const tile_scalar t = n->type->scalar;
+    int64_t a, b = 0, high;
+    if (t.kind != TILE_INT || t.bits < 32) return false;
     switch (n->kind) {
     case TILE_CONST:
+        *out = n->value.i;
+        break;
     case TILE_GRID:
+        *out = index[n->index];
+        break;
     case TILE_ARG:
-        return true;
+        *out = i->arg[i->op->params[n->index].ordinal].i;
+        break;
     case TILE_EXTENT:
-        return !i->free_live[n->index];
-    case TILE_ELEMENTWISE:
+        *out = i->free_extent[n->index];
+        if (i->free_live[n->index]) return false;
+        break;
     case TILE_CAST:
-        return is_fixed(i, n->a) && is_fixed(i, n->b) && is_fixed(i, n->c);
+        if (!is_fixed(i, index, n->a, out)) return false;
+        break;
+    case TILE_ELEMENTWISE:
+        if (!is_fixed(i, index, n->a, &a) || (n->b && !is_fixed(i, index, n->b, &b))) return false;
+        if (!tile_operate_range(n->op, (int64_t[]){a, a}, (int64_t[]){b, b}, out, &high) || *out != high) return false;
+        break;
     default:
         return false;
     }
+    const int64_t most = t.bits < 64 ? INT32_MAX : (int64_t)1 << 60;
+    return *out <= most && *out >= -most;
 }
 
 /* Statements that store into the parameter; *store: one of the first level. */
@@ -130,15 +146,19 @@ static bool is_whole(const handoff *h, const program_operand *o) {
     return !o->offset && each == h->p->tensors[o->tensor].bytes / (int64_t)sizeof(float);
 }
 
-/* The store is one that each instruction of the instance carries out, in the same place in every run. */
-static bool is_fixed_store(const tile_instance *i, const tile_statement *store, const program_operand *o) {
+/* The instruction carries out the store, in the same place in every run, which its box tells. */
+static bool is_fixed_store(const tile_instance *i, const int64_t *index, const tile_statement *store,
+                           const program_operand *o) {
+    const tile_param *param = &i->op->params[store->access->param];
+    int64_t value;
     for (int d = 0; d < o->rank; d++) {
         const tile_item *item = &store->access->item[d];
-        if (item->kind == TILE_ITEM_GATHER || o->live[d] >= 0 || !is_fixed(i, item->start) || !is_fixed(i, item->limit))
+        if (item->kind == TILE_ITEM_GATHER || o->live[d] >= 0 || !is_fixed(i, index, item->start, &value) ||
+            !is_fixed(i, index, param->extent[d], &value) || (item->limit && !is_fixed(i, index, item->limit, &value)))
             return false;
     }
     for (int a = 0; a < i->op->axis_total; a++)
-        if (!is_fixed(i, i->op->axis_count[a])) return false;
+        if (!is_fixed(i, index, i->op->axis_count[a], &value)) return false;
     return true;
 }
 
@@ -158,7 +178,7 @@ static bool writes_all(handoff *h, size_t node, int param) {
     if (known->count == n->count && known->param == param && !memcmp(&known->instance, &instance, sizeof instance))
         return known->all;
     *known = (written){.instance = instance, .count = n->count, .param = param};
-    if (stores(op->body, param, 0, &store) != 1 || !store || !is_fixed_store(&instance, store, o)) return false;
+    if (stores(op->body, param, 0, &store) != 1 || !store) return false;
     const int64_t elements = h->p->tensors[o->tensor].bytes / (int64_t)sizeof(float);
     uint8_t *had = calloc((size_t)elements + 1, 1);
     if (!had) return false;
@@ -169,6 +189,7 @@ static bool writes_all(handoff *h, size_t node, int param) {
         int64_t index[TILE_AXES] = {0};
         tile_summary summary;
         for (int a = 0; a < op->axis_total; a++) index[a] = i->index[a];
+        if (!is_fixed_store(&instance, index, store, o)) break;
         tile_summarise(&instance, index, &summary);
         for (const tile_box *box = summary.box; box < summary.box + summary.box_count; box++)
             if (box->tensor == ordinal && box->writes) marked += mark(o, box, had, elements);
