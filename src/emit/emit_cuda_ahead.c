@@ -43,11 +43,11 @@ void cuda_early_end(cuda_emit *e) {
 
 /* ---- what is kept ---- */
 
-/* Its number; MOST_KEPT: it is not. */
+/* Its number; -1: it is not. */
 static int kept(const cuda_emit *e, const char *key) {
     for (int k = 0; k < e->kept_count; k++)
         if (!strcmp(e->kept[k].key, key)) return k;
-    return MOST_KEPT;
+    return -1;
 }
 static int keep(cuda_emit *e, const char *key, const char *name) {
     e->kept[e->kept_count].key = key;
@@ -118,11 +118,10 @@ const char *cuda_look_ahead(cuda_nest *x, const tile_node *n, const cuda_index *
     arena *m = e->memory;
     const int64_t floats = x->ahead.count * x->vector;
     const char *key = cuda_may_be_early(e, n) ? walk_key(x, n, at) : NULL;
-    int known = key ? kept(e, key) : MOST_KEPT;
-    const char *name = arena_printf(m, "%s[%s]", known < MOST_KEPT ? e->kept[known].name : vector, x->ahead.i),
+    int known = key ? kept(e, key) : -1;
+    const char *name = arena_printf(m, "%s[%s]", known >= 0 ? e->kept[known].name : vector, x->ahead.i),
                *declaration = arena_printf(m, "float %s[%" PRId64 "][%d];", vector, x->ahead.count, x->vector);
-    if (known < MOST_KEPT) {
-    } else if (key && e->kept_count < MOST_KEPT && e->early_registers + floats <= MOST_LOOK_FLOATS) {
+    if (known < 0 && key && e->kept_count < MOST_KEPT && e->early_registers + floats <= MOST_LOOK_FLOATS) {
         cuda_nest front;
         cuda_index index[TILE_RANK];
         memcpy(index, at, sizeof(cuda_index) * (size_t)n->shape.rank);
@@ -137,13 +136,13 @@ const char *cuda_look_ahead(cuda_nest *x, const tile_node *n, const cuda_index *
         cuda_early_end(e);
         e->early_registers += (int)floats;
         known = keep(e, key, vector);
-    } else {
+    } else if (known < 0) {
         if (x->ahead.looks == MOST_LOOKS) return NULL;
         x->ahead.look[2 * x->ahead.looks] = declaration;
         x->ahead.look[2 * x->ahead.looks++ + 1] = arena_printf(m, "mt_look(%s, %s);", name, from);
     }
-    if (known == MOST_KEPT || !e->kept[known].settled) NEST_LINE(x, LEVEL_VECTOR, "mt_settle(mt, %s, %s);", name, from);
-    if (known < MOST_KEPT) e->kept[known].settled |= x->ahead.all;
+    if (known < 0 || !e->kept[known].settled) NEST_LINE(x, LEVEL_VECTOR, "mt_settle(mt, %s, %s);", name, from);
+    if (known >= 0) e->kept[known].settled |= x->ahead.all;
     x->ahead.used = true;
     return name;
 }
@@ -205,7 +204,7 @@ const char *cuda_load_alone(cuda_nest *x, const tile_node *n, const cuda_index *
         key = arena_printf(m, "%s, %s + %" PRId64, key, at[d].text ? index[d].text : "0", at[d].offset);
     }
     const int known = kept(e, key);
-    const char *name = known < MOST_KEPT ? e->kept[known].name : NULL;
+    const char *name = known >= 0 ? e->kept[known].name : NULL;
     if (!moves || (!name && e->kept_count == MOST_KEPT)) return NULL;
     if (!name) {
         cuda_nest front;
