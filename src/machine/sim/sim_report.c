@@ -182,9 +182,9 @@ static void add_wait(listing *l, const sim_warp *w, const sim_lane *lane) {
         if (at < s->program->barriers_count) {
             uint32_t target = 0;
             if (lane->instruction < s->program->instructions_count) {
-                const program_instruction *i = &s->program->instructions[lane->instruction];
+                const program_instruction *i = &s->handoff.instructions[lane->instruction];
                 for (int k = 0; k < i->wait_count; k++)
-                    if (i->wait[k] == at) target = i->target[k];
+                    if ((i->wait[k] & ~CUDA_HINT) == at) target = i->target[k];
             }
             add(l, "barrier %zu: %u arrivals, %u in every run are wanted (run %u)", at, *word, target,
                 l->r->launch.epoch);
