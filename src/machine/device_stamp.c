@@ -24,7 +24,13 @@
 
 #include <stdlib.h>
 
-enum { MOST_BYTES = 64 << 10, MOST_OWN_BYTES = 64 << 20, OWN_ALIGNMENT = 256, MOST_NODES = 1 << 13 };
+enum {
+    MOST_BYTES = 64 << 10,
+    MOST_OWN_BYTES = 64 << 20,
+    OWN_ALIGNMENT = 256,
+    MOST_NODES = 1 << 13,
+    MOST_WORK = 1 << 30
+};
 
 typedef struct use {
     uint32_t node, next; /* the tensor's next one, in the nodes' order; NONE: none */
@@ -58,11 +64,14 @@ typedef struct handoff {
     size_t added_count, added_capacity;
     program_instruction *instructions;
     written *written; /* by op */
+    int64_t work;     /* steps that were taken: programs from outside can be entangled */
     mt_status status;
     mt_error *error;
 } handoff;
 
 static const tile_op *op_of(const handoff *h, size_t node) { return h->ops[device_first_of(h->p, node)->opcode].op; }
+/* False: it has taken too long, and nothing will be stamped. */
+static bool spend(handoff *h, size_t steps) { return (h->work += (int64_t)steps) <= MOST_WORK; }
 static bool is_tensor(const tile_param *p) { return p->kind <= TILE_INOUT; }
 static uint32_t tensor_of(const handoff *h, size_t node, int ordinal) {
     return h->p->operands[device_first_of(h->p, node)->tensor[ordinal]].tensor;
@@ -238,7 +247,7 @@ static bool may_be_stamped(handoff *h, uint32_t t) {
 }
 
 /* Someone who reads the tensor reads nothing that is released as late or later. */
-static bool is_gain(const handoff *h, uint32_t t) {
+static bool is_gain(handoff *h, uint32_t t) {
     for (uint32_t u = h->first[t]; u != NONE; u = h->uses[u].next) {
         const uint32_t reader = h->uses[u].node;
         const tile_op *op = op_of(h, reader);
@@ -246,7 +255,7 @@ static bool is_gain(const handoff *h, uint32_t t) {
         for (int k = 0; k < op->param_count && !waits; k++) {
             if (!is_tensor(&op->params[k])) continue;
             const uint32_t other = tensor_of(h, reader, op->params[k].ordinal);
-            for (uint32_t v = h->stamped[other] ? NONE : h->first[other]; v != NONE; v = h->uses[v].next)
+            for (uint32_t v = h->stamped[other] ? NONE : h->first[other]; v != NONE && spend(h, 1); v = h->uses[v].next)
                 waits |= h->uses[v].writes && h->uses[v].node >= h->writer[t] && h->uses[v].node < reader;
         }
         if (!waits) return true;
@@ -256,7 +265,7 @@ static bool is_gain(const handoff *h, uint32_t t) {
 
 /* What is not stamped wherever the op is used, or that nobody gains by, is not: until that holds. */
 static void settle(handoff *h) {
-    for (bool again = true; again;) {
+    for (bool again = true; again && spend(h, h->p->nodes_count);) {
         again = false;
         for (size_t i = 0; i < h->p->ops_count; i++)
             for (int t = 0; t < h->ops[i].op->tensor_count; t++)
@@ -292,7 +301,7 @@ static void find_before(handoff *h) {
         for (uint32_t k = p->nodes[n].first; k < p->nodes[n].first + p->nodes[n].count; k++) {
             const program_instruction *i = &p->instructions[k];
             for (int w = 0; w < i->wait_count; w++)
-                for (uint32_t l = head[i->wait[w]]; l; l = link[l - 1][1]) {
+                for (uint32_t l = head[i->wait[w]]; l && spend(h, 1); l = link[l - 1][1]) {
                     const uint32_t other = link[l - 1][0];
                     if (other == n || mine[other / 64] >> other % 64 & 1) continue;
                     mine[other / 64] |= (uint64_t)1 << other % 64;
@@ -387,6 +396,7 @@ static void order(handoff *h, size_t earlier, size_t later, bool waits) {
     const uint64_t *before = h->before + later * h->width, *behind = h->behind + earlier * h->width;
     uint64_t quiet = 0;
     set_loud(h, earlier);
+    if (!spend(h, h->width)) return;
     for (size_t w = 0; w < h->width; w++) quiet |= before[w] & behind[w] & ~h->loud[w]; /* on the way */
     if (!quiet || (waits && wait_for_all(h, later, earlier))) return;
     for (size_t w = 0; w < h->width; w++) h->loud[w] |= before[w] & behind[w];
@@ -412,7 +422,7 @@ static void find_loud(handoff *h) {
     for (size_t t = 0; t < h->p->tensors_count; t++) {
         if (h->stamped[t] || (h->p->tensors[t].role == MT_TEMP && !h->own[t])) continue;
         for (uint32_t u = h->first[t]; u != NONE; u = h->uses[u].next)
-            for (uint32_t v = h->uses[u].next; v != NONE; v = h->uses[v].next) {
+            for (uint32_t v = h->uses[u].next; v != NONE && spend(h, 1); v = h->uses[v].next) {
                 if (!h->uses[u].writes && !h->uses[v].writes) continue;
                 if (h->uses[u].node == h->uses[v].node)
                     set_loud(h, h->uses[u].node);
@@ -520,7 +530,7 @@ static void choose(void *context) {
         settle(h);
         for (size_t t = 0; t < p->tensors_count; t++) any |= h->stamped[t];
     }
-    if (any && h->status == MT_OK) {
+    if (any && h->status == MT_OK && spend(h, 0)) {
         h->before = ARENA_ARRAY(h->memory, p->nodes_count * h->width, uint64_t);
         h->behind = ARENA_ARRAY(h->memory, p->nodes_count * h->width, uint64_t);
         place(h, out);
@@ -528,6 +538,7 @@ static void choose(void *context) {
         find_ordered(h);
         find_loud(h);
         for (uint32_t t = 0; t < p->tensors_count; t++) quiet |= h->stamped[t] && !is_loud(h, h->writer[t]);
+        quiet &= spend(h, 0);
     }
     if (quiet) {
         add_waits(h);
