@@ -48,6 +48,8 @@ static const char tiles[] =
     "    y[0 : +8 < pos - 30, :] = x[:, :] * g[:]\n"
     "    w[:, :] = x[:, :] + g[:] }\n"
     "tile total[N](x: in f32[N], y: out f32[N]) over (i in 1) { y[:] = x[:] + sum(x[:], 0) }\n"
+    "tile stop(at: in i32[1], pos: live i32, y: in f32[N], word: out i32[1]) over (i in 1) {\n"
+    "    word[:] = where(i32[1](i32(pos)) >= at[:], i32[1](1), i32[1](0)) + i32(y[0 : +1] * 0) }\n"
     "tile nans[N](x: in f32[N], y: out f32[N]) over (i in 1) {\n"
     "    y[:] = where(x[:] > 0.5, bits(u32[N](4294967295)), where(x[:] < -0.5, x[:] * inf, x[:])) }\n"
     "tile is_nan[N](x: in f32[N], y: out f32[N]) over (i in 1) {\n"
@@ -187,6 +189,64 @@ static void test_one_instruction(void **state) {
             mt_graph_destroy(g);
             forget_tensors();
         }
+    mt_tile_close(file);
+}
+
+/* Loops that a word ends after any of their runs, and single runs, and loops again; after a failed run all is as at
+ * first, whatever that one has left. */
+static void test_stop(void **state) {
+    (void)state;
+    static const char *const machines[] = {"sim:2", "sim:2,random=1", "sim:2,adversarial=starve-warp,seed=2",
+                                           "sim:2,adversarial=lanes-apart"};
+    if (unit_no_compiler()) skip();
+    mt_tile *file = make_tiles(tiles);
+    for (int queue = 0; queue < 2; queue++) {
+        mt_graph *g = make_graph(file);
+        mt_live pos;
+        mt_program *program;
+        OK(mt_graph_live(g, "pos", 0, 100, &pos, &error));
+        const mt_tensor x = add_matrix(g, MT_INPUT, "f32", "x", 1024, 0),
+                        y = add_matrix(g, MT_OUTPUT, "f32", "y", 1024, 0),
+                        at = make_tensor(g, MT_INPUT, "at", "i32", 1, 0),
+                        word = make_tensor(g, MT_STATE, "word", "i32", 1, 0);
+        const mt_tensor fed = OWN_NODE(g, file, "feed", MT_OPERAND("x", x), MT_OPERAND_INTEGER("B", 512));
+        OWN_NODE(g, file, "total", MT_OPERAND("x", fed), MT_OPERAND("y", y));
+        OWN_NODE(g, file, "stop", MT_OPERAND("at", at), MT_OPERAND_LIVE("pos", pos), MT_OPERAND("y", fed),
+                 MT_OPERAND("word", word));
+        OK(mt_compile(
+            g, &(mt_target){.machine = "sim", .processors = 2, .placement = queue ? MT_PLACE_QUEUE : MT_PLACE_STATIC},
+            &program, &error));
+        for (size_t m = 0; m < COUNT_OF(machines); m++) {
+            mt_machine *sim;
+            mt_session *s;
+            void *stop_at;
+            OK(mt_machine_open(&sim, machines[m], &error));
+            OK(mt_session_create(&s, sim, program, &error));
+            OK(mt_session_memory(s, "at", &stop_at, NULL, &error));
+            assert_true(((sim_session *)s)->handoff.stamp_bytes > 0);
+            bind_all(s);
+            for (int32_t turn = 0; turn < 5; turn++) {
+                const mt_live_step step = {"pos", 0, 1};
+                const mt_loop loop = {.runs = 6, .lives = &step, .live_count = 1, .stop = "word"};
+                int32_t done = 0;
+                *(int32_t *)stop_at = turn;
+                OK(mt_session_loop(s, &loop, &done, &error));
+                assert_int_equal(done, turn + 1);
+                keep_or_compare(s, 0, machines[m]);
+                if (turn == 2) OK(mt_session_run(s, &error));
+                if (turn == 2) keep_or_compare(s, 0, machines[m]);
+                if (turn != 3) continue;
+                sim_session *failed = (sim_session *)s;
+                failed->broken = true;
+                memset(failed->slots.data, 0, failed->handoff.bytes);
+            }
+            mt_session_destroy(s);
+            mt_machine_close(sim);
+        }
+        mt_program_destroy(program);
+        mt_graph_destroy(g);
+        forget_tensors();
+    }
     mt_tile_close(file);
 }
 
@@ -439,6 +499,15 @@ static const char random_tiles[] =
     "tile more[N](x: in f32[M, N], s: inout f32[M, N]) over (m in M) { s[m, :] += x[m, :] * 0.25 }\n"
     "tile all_of[M, N](x: in f32[M, N], y: out f32[M, N]) over (m in M) {\n"
     "    y[m, :] = x[m, :] + sum(reshape(x, M * N), 0) * 0.01 }\n"
+    "tile eight[N, B = 16](a: in f32[M, N], b: in f32[M, N], c: in f32[M, N], d: in f32[M, N], e: in f32[M, N],\n"
+    "    f: in f32[M, N], g: in f32[M, N], h: in f32[M, N], y: out f32[M, N]) over (m in M, i in ceil(N / B)) {\n"
+    "    y[m, i*B : +B] = a[m, i*B : +B] + b[m, i*B : +B] + c[m, i*B : +B] + d[m, i*B : +B] - e[m, i*B : +B] -\n"
+    "    f[m, i*B : +B] - g[m, i*B : +B] - h[m, i*B : +B] }\n"
+    "tile put[N](x: in f32[M, N], pos: live i32, s: out f32[S, N]) over (m in M) { s[pos + m, :] = x[m, :] }\n"
+    "tile take[N](s: in f32[S, N], x: in f32[M, N], pos: live i32, y: out f32[M, N]) over (m in M) {\n"
+    "    t = f32[1, N](0)\n"
+    "    for k in pos + m + 1 { t = t + s[k : +1, :] }\n"
+    "    y[m, :] = x[m, :] - reshape(t, N) * 0.01 }\n"
     "tile three[N](a: in f32[M, N], b: in f32[M, N], c: in f32[M, N], y: out f32[M, N], z: out f32[M, N]) over (m in "
     "M) {\n"
     "    y[m, :] = a[m, :] + b[m, :] * 0.5; z[m, :] = b[m, :] - c[m, :] }\n";
@@ -518,7 +587,7 @@ static void add_random_node(made *r) {
     const int rows = r->rows[a], columns = r->columns[a];
     snprintf(name, sizeof name, "w%d", tensor_count);
 #define GIVE(n, t) o[count++] = (mt_operand)MT_OPERAND(n, t)
-    switch (dice(11)) {
+    switch (dice(14)) {
     case 0:
     case 1: {
         const char *program = own[dice(COUNT_OF(own))];
@@ -592,7 +661,7 @@ static void add_random_node(made *r) {
             const int64_t begin = dice(8);
             OK(mt_graph_slice(r->g, r->tensor[a], 1, begin, columns, &t, &error));
             add_made(r, t, rows, columns - (int)begin);
-        } else if (how == 2 && columns % 2 == 0) {
+        } else if (how == 2 && columns % 2 == 0 && rows <= 8) {
             mt_error refused; /* parts of rows do not lie together */
             if (mt_graph_reshape(r->g, r->tensor[a], 2, (int64_t[]){2 * rows, columns / 2}, &t, &refused) == MT_OK)
                 add_made(r, t, 2 * rows, columns / 2);
@@ -607,6 +676,27 @@ static void add_random_node(made *r) {
         add_result(r, o, count++, "z", rows, columns);
         make_node(r->g, r->file, "three", o, (size_t)count);
         return;
+    case 10: {
+        static const char *const names[] = {"a", "b", "c", "d", "e", "f", "g", "h"};
+        for (int k = 0; k < 8; k++) GIVE(names[k], r->tensor[pick(r, rows, columns)]);
+        add_result(r, o, count++, "y", rows, columns);
+        make_node(r->g, r->file, "eight", o, (size_t)count);
+        return;
+    }
+    case 11: { /* a cache */
+        const mt_tensor cache = add_matrix(r->g, MT_STATE, "f32", name, rows + 110, columns);
+        for (int k = 0; k < 2; k++) {
+            OWN_NODE(r->g, r->file, "put", MT_OPERAND("x", r->tensor[pick(r, rows, columns)]),
+                     MT_OPERAND_LIVE("pos", r->pos), MT_OPERAND("s", cache));
+            count = 0;
+            GIVE("s", cache);
+            GIVE("x", r->tensor[pick(r, rows, columns)]);
+            o[count++] = (mt_operand)MT_OPERAND_LIVE("pos", r->pos);
+            add_result(r, o, count++, "y", rows, columns);
+            make_node(r->g, r->file, "take", o, (size_t)count);
+        }
+        return;
+    }
     default:
         GIVE("x", r->tensor[a]);
         add_result(r, o, count++, "y", rows, columns);
@@ -727,13 +817,83 @@ static void test_random_runs(void **state) {
     mt_tile_close(file);
 }
 
+/* Programs that the checker would refuse: a run ends, well or with an error. */
+static void damage(mt_program *p) {
+    program_instruction *i = (program_instruction *)&p->instructions[dice((uint32_t)p->instructions_count)];
+    const uint32_t barriers = (uint32_t)p->barriers_count;
+    switch (dice(7)) {
+    case 0:
+        if (i->wait_count) i->wait[dice(i->wait_count)] = dice(barriers);
+        break;
+    case 1:
+        if (i->arrive_count) i->arrive[dice(i->arrive_count)] = dice(barriers);
+        break;
+    case 2:
+        if (i->wait_count) i->target[dice(i->wait_count)] += dice(3) - 1;
+        break;
+    case 3:
+        if (i->wait_count) i->wait_count--;
+        break;
+    case 4:
+        if (i->arrive_count) i->arrive_count--;
+        break;
+    case 5:
+        if (i->opcode != PROGRAM_JOIN && i->index[0]) i->index[0]--;
+        break;
+    default:
+        if (i->wait_count < PROGRAM_WAITS && barriers) {
+            i->wait[i->wait_count] = dice(barriers);
+            i->target[i->wait_count++] = 1;
+        }
+    }
+}
+
+static void test_damaged(void **state) {
+    (void)state;
+    const int first = number_of("HANDOFF_FIRST", 0), count = number_of("HANDOFF_DAMAGED", 2);
+    int ends[2] = {0};
+    if (unit_no_compiler()) skip();
+    mt_tile *file = make_tiles(random_tiles);
+    for (int seed = first; seed < first + count; seed++) {
+        mt_graph *g = random_graph(file, (uint32_t)seed);
+        for (int edit = 0; edit < 8; edit++) {
+            mt_program *p;
+            mt_machine *sim;
+            mt_session *s;
+            mt_error problem = {0};
+            const mt_target target = {.machine = "sim", .processors = 3, .no_fusion = 1};
+            OK(mt_compile(g, &target, &p, &error));
+            OK(mt_machine_open(&sim, edit % 2 ? "sim:3,random=5" : "sim:3", &error));
+            dice_state = (uint32_t)(seed * 100 + edit);
+            for (int k = 0; k <= edit % 3; k++) damage(p);
+            if (mt_session_create(&s, sim, p, &problem) == MT_OK) {
+                bind_all(s);
+                for (int run = 0; run < 2; run++) {
+                    const mt_status status =
+                        run ? mt_session_run(s, &problem) : mt_session_loop(s, &(mt_loop){.runs = 2}, NULL, &problem);
+                    assert_true(status == MT_OK || problem.message[0]);
+                    ends[status != MT_OK]++;
+                }
+                mt_session_destroy(s);
+            }
+            mt_machine_close(sim);
+            mt_program_destroy(p);
+        }
+        mt_graph_destroy(g);
+        forget_tensors();
+    }
+    print_message("%d runs ended well, %d with an error\n", ends[0], ends[1]);
+    mt_tile_close(file);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(test_kept, forget),         cmocka_unit_test_setup(test_one_instruction, forget),
-        cmocka_unit_test_setup(test_wide, forget),         cmocka_unit_test_setup(test_nans, forget),
-        cmocka_unit_test_setup(test_part_written, forget), cmocka_unit_test_setup(test_partial, forget),
-        cmocka_unit_test_setup(test_readers, forget),      cmocka_unit_test_setup(test_random_orders, forget),
-        cmocka_unit_test_setup(test_random_runs, forget)};
+        cmocka_unit_test_setup(test_kept, forget),          cmocka_unit_test_setup(test_one_instruction, forget),
+        cmocka_unit_test_setup(test_stop, forget),          cmocka_unit_test_setup(test_wide, forget),
+        cmocka_unit_test_setup(test_nans, forget),          cmocka_unit_test_setup(test_part_written, forget),
+        cmocka_unit_test_setup(test_partial, forget),       cmocka_unit_test_setup(test_readers, forget),
+        cmocka_unit_test_setup(test_random_orders, forget), cmocka_unit_test_setup(test_random_runs, forget),
+        cmocka_unit_test_setup(test_damaged, forget)};
     if (getenv("HANDOFF_TEST")) cmocka_set_test_filter(getenv("HANDOFF_TEST"));
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
