@@ -133,7 +133,7 @@ static void test_kept(void **state) {
                {"one_warp", 0, 8, 0, 8, 1},
                {"some_rows", 3, 8, 3, 8, 0},
                {"live_rows", 8, 0, 8, 8, 0}};
-    static const int sizes[] = {128, 256, 512, 1024};
+    static const int sizes[] = {128, 1024};
     if (unit_no_compiler()) skip();
     mt_tile *file = make_tiles(tiles);
     for (size_t i = 0; i < COUNT_OF(all); i++)
@@ -230,6 +230,7 @@ static void test_stop(void **state) {
                 const mt_loop loop = {.runs = 6, .lives = &step, .live_count = 1, .stop = "word"};
                 int32_t done = 0;
                 *(int32_t *)stop_at = turn;
+                if (turn == 1 && m % 2) OK(mt_session_trace(s, 1, &error));
                 OK(mt_session_loop(s, &loop, &done, &error));
                 assert_int_equal(done, turn + 1);
                 keep_or_compare(s, 0, machines[m]);
@@ -430,7 +431,7 @@ static void test_readers(void **state) {
     (void)state;
     static const char *const programs[] = {"r_gather", "r_beyond", "r_scalars", "r_bound",  "r_start", "r_parts",
                                            "r_turned", "r_twice",  "r_dot",     "r_behind", "r_some",  "r_where"};
-    static const int rows[] = {1, 5, 8, 3}, columns[] = {512, 33, 256, 130};
+    static const int rows[] = {1, 5, 8}, columns[] = {512, 33, 256};
     if (unit_no_compiler()) skip();
     mt_tile *file = make_tiles(readers);
     for (size_t v = 0; v < COUNT_OF(rows); v++) {
@@ -503,6 +504,14 @@ static const char random_tiles[] =
     "    f: in f32[M, N], g: in f32[M, N], h: in f32[M, N], y: out f32[M, N]) over (m in M, i in ceil(N / B)) {\n"
     "    y[m, i*B : +B] = a[m, i*B : +B] + b[m, i*B : +B] + c[m, i*B : +B] + d[m, i*B : +B] - e[m, i*B : +B] -\n"
     "    f[m, i*B : +B] - g[m, i*B : +B] - h[m, i*B : +B] }\n"
+    "tile deep[N](x: in f32[M, N], y: out f32[M, N]) over (m in M) {\n"
+    "    shared a: f32[1, N] pages\n"
+    "    shared c: f32[1, N]\n"
+    "    barrier full (loader)\n"
+    "    barrier made (consumer)\n"
+    "    role loader { expect(full, N*4); copy(a, x[m : +1, :], full) }\n"
+    "    role consumer { wait(full, 0); c = a * 0.5; arrive(made) }\n"
+    "    role storer { wait(made, 0); store(y[m : +1, :], c) } }\n"
     "tile put[N](x: in f32[M, N], pos: live i32, s: out f32[S, N]) over (m in M) { s[pos + m, :] = x[m, :] }\n"
     "tile take[N](s: in f32[S, N], x: in f32[M, N], pos: live i32, y: out f32[M, N]) over (m in M) {\n"
     "    t = f32[1, N](0)\n"
@@ -587,7 +596,7 @@ static void add_random_node(made *r) {
     const int rows = r->rows[a], columns = r->columns[a];
     snprintf(name, sizeof name, "w%d", tensor_count);
 #define GIVE(n, t) o[count++] = (mt_operand)MT_OPERAND(n, t)
-    switch (dice(14)) {
+    switch (dice(15)) {
     case 0:
     case 1: {
         const char *program = own[dice(COUNT_OF(own))];
@@ -683,6 +692,15 @@ static void add_random_node(made *r) {
         make_node(r->g, r->file, "eight", o, (size_t)count);
         return;
     }
+    case 12: { /* of level 2, which copies from a tensor that lies as it should */
+        mt_tensor whole, y;
+        if (columns % 16) return;
+        whole = OWN_NODE(r->g, r->file, "scale", MT_OPERAND("x", r->tensor[a]));
+        y = OWN_NODE(r->g, r->file, "deep", MT_OPERAND("x", whole));
+        add_made(r, whole, rows, columns);
+        add_made(r, y, rows, columns);
+        return;
+    }
     case 11: { /* a cache */
         const mt_tensor cache = add_matrix(r->g, MT_STATE, "f32", name, rows + 110, columns);
         for (int k = 0; k < 2; k++) {
@@ -767,7 +785,7 @@ static void test_random_runs(void **state) {
     (void)state;
     static const int processors[] = {1, 2, 3, 5};
     static const char *const schedules[] = {"random", "starve-warp", "lanes-apart", "random", "starve-sm"};
-    const int first = number_of("HANDOFF_FIRST", 0), count = number_of("HANDOFF_RUNS", 6);
+    const int first = number_of("HANDOFF_FIRST", 0), count = number_of("HANDOFF_RUNS", 4);
     if (unit_no_compiler()) skip();
     mt_tile *file = make_tiles(random_tiles);
     for (int seed = first; seed < first + count; seed++) {
@@ -850,7 +868,7 @@ static void damage(mt_program *p) {
 
 static void test_damaged(void **state) {
     (void)state;
-    const int first = number_of("HANDOFF_FIRST", 0), count = number_of("HANDOFF_DAMAGED", 2);
+    const int first = number_of("HANDOFF_FIRST", 0), count = number_of("HANDOFF_DAMAGED", 1);
     int ends[2] = {0};
     if (unit_no_compiler()) skip();
     mt_tile *file = make_tiles(random_tiles);
