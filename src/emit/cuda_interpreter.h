@@ -291,7 +291,8 @@ MT_DEVICE void mt_consumer(mt_context *c) {
         if (end) {
             if (stale) mt_stamp_again(c); /* it had no instruction */
             stale = c->launch->stamp_bytes;
-            if (stale) mt_sync(); /* every stamp has been issued, also where there was one instruction */
+            /* Every stamp has been issued, also where there was one instruction. */
+            if (stale) mt_sync();
             if (c->thread == 0) {
                 if (!released || stale) mt_fence();
                 mt_end_of_run(c, run);
