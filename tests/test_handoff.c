@@ -284,6 +284,39 @@ static void test_nans(void **state) {
     mt_tile_close(file);
 }
 
+/* The stores of a node overlap: its instructions wait for one another, and what each was behind so are those that
+ * come later. */
+static void test_overlap(void **state) {
+    (void)state;
+    static const char source[] =
+        "tile feed[N, B = 64](x: in f32[N], y: out f32[N]) over (i in ceil(N / B)) { y[i*B : +B] = x[i*B : +B] * 2 }\n"
+        "tile steps[N](x: in f32[N], y: out f32[N]) over (i in ceil(N / 16)) {\n"
+        "    y[i*16 - 3 : +19] = x[i*16 - 3 : +19] + sum(x[i*16 : +16], 0) }\n"
+        "tile total[N](x: in f32[N], y: out f32[N]) over (i in 1) { y[:] = x[:] + sum(x[:], 0) }\n";
+    if (unit_no_compiler()) skip();
+    mt_tile *file = make_tiles(source);
+    for (int processors = 2; processors < 6; processors++) {
+        mt_graph *g = make_graph(file);
+        mt_program *program;
+        const mt_target target = {.machine = "sim", .processors = processors, .no_fusion = 1};
+        const mt_tensor x = add_matrix(g, MT_INPUT, "f32", "x", 128, 0),
+                        y = add_matrix(g, MT_OUTPUT, "f32", "y", 128, 0),
+                        u = add_matrix(g, MT_OUTPUT, "f32", "u", 128, 0),
+                        z = add_matrix(g, MT_OUTPUT, "f32", "z", 128, 0);
+        OWN_NODE(g, file, "feed", MT_OPERAND("x", x), MT_OPERAND("y", u), MT_OPERAND_INTEGER("B", 128));
+        const mt_tensor t = OWN_NODE(g, file, "feed", MT_OPERAND("x", x));
+        OWN_NODE(g, file, "steps", MT_OPERAND("x", u), MT_OPERAND("y", y));
+        OWN_NODE(g, file, "total", MT_OPERAND("x", t), MT_OPERAND("y", z));
+        OK(mt_compile(g, &target, &program, &error));
+        assert_int_equal(check_program_handoff(program, "stores that overlap", true), 1);
+        mt_program_destroy(program);
+        check_graph(g, &target, "stores that overlap", 1);
+        mt_graph_destroy(g);
+        forget_tensors();
+    }
+    mt_tile_close(file);
+}
+
 /* Of a tensor whose equal was written whole, a node writes a part, and another reads all: what it gets is open, but it
  * gets something. */
 static void test_part_written(void **state) {
@@ -906,12 +939,12 @@ static void test_damaged(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(test_kept, forget),          cmocka_unit_test_setup(test_one_instruction, forget),
-        cmocka_unit_test_setup(test_stop, forget),          cmocka_unit_test_setup(test_wide, forget),
-        cmocka_unit_test_setup(test_nans, forget),          cmocka_unit_test_setup(test_part_written, forget),
-        cmocka_unit_test_setup(test_partial, forget),       cmocka_unit_test_setup(test_readers, forget),
-        cmocka_unit_test_setup(test_random_orders, forget), cmocka_unit_test_setup(test_random_runs, forget),
-        cmocka_unit_test_setup(test_damaged, forget)};
+        cmocka_unit_test_setup(test_kept, forget),         cmocka_unit_test_setup(test_one_instruction, forget),
+        cmocka_unit_test_setup(test_stop, forget),         cmocka_unit_test_setup(test_wide, forget),
+        cmocka_unit_test_setup(test_nans, forget),         cmocka_unit_test_setup(test_overlap, forget),
+        cmocka_unit_test_setup(test_part_written, forget), cmocka_unit_test_setup(test_partial, forget),
+        cmocka_unit_test_setup(test_readers, forget),      cmocka_unit_test_setup(test_random_orders, forget),
+        cmocka_unit_test_setup(test_random_runs, forget),  cmocka_unit_test_setup(test_damaged, forget)};
     if (getenv("HANDOFF_TEST")) cmocka_set_test_filter(getenv("HANDOFF_TEST"));
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

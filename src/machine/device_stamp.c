@@ -5,7 +5,7 @@
  * The program orders all conflicting accesses by chains of barriers, and each machine may keep that order by its own
  * means. Here: an instruction that ends quietly arrives at its barriers without order, so that who waits for them knows
  * that it is done, but not that all it wrote can be seen. Stamped data show that by themselves. All other orders need a
- * chain of arrivals that release: they make nodes *loud*.
+ * chain of arrivals that release: they make nodes *loud*. So is a node whose instructions wait for one another.
  *
  * A tensor can be stamped data when
  *   - it is a temporary of at most MOST_BYTES, of f32;
