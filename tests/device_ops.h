@@ -295,4 +295,41 @@ static double value_of(const bound *b, const void *data, size_t i) {
     return tile_format_get(tile_format_find(b->type), data, (int64_t)i);
 }
 
+/* Compares with the results that are kept; keeps them when there are none. Tolerance 0: the same bits. */
+static __attribute__((unused)) void keep_or_compare(mt_session *s, double tolerance, const char *what) {
+    for (int i = 0; i < tensor_count; i++) {
+        bound *b = &tensors[i];
+        void *memory;
+        if (b->role != MT_OUTPUT) continue;
+        OK(mt_session_memory(s, b->name, &memory, NULL, &error));
+        if (!b->result) {
+            b->result = malloc(b->bytes);
+            assert_non_null(b->result);
+            memcpy(b->result, memory, b->bytes);
+        } else if (tolerance == 0) {
+            if (memcmp(b->result, memory, b->bytes)) fail_msg("%s: %s (tensor %d) has other bits", what, b->name, i);
+        } else {
+            double apart = 0, size = 1e-12;
+            for (size_t e = 0; e < b->count; e++) {
+                const double x = value_of(b, b->result, e), y = value_of(b, memory, e);
+                if (isnan(x) && isnan(y)) continue; /* never written */
+                apart += (x - y) * (x - y);
+                size += y * y;
+            }
+            if (!(sqrt(apart / size) <= tolerance))
+                fail_msg("%s: %s (tensor %d) is %g away from the CPU's", what, b->name, i, sqrt(apart / size));
+        }
+    }
+}
+
+/* The outputs' memories as they are to begin: codes that are NaN. */
+static __attribute__((unused)) void poison(mt_session *s) {
+    for (int i = 0; i < tensor_count; i++)
+        if (tensors[i].role == MT_OUTPUT) {
+            void *memory;
+            OK(mt_session_memory(s, tensors[i].name, &memory, NULL, &error));
+            memset(memory, 0xff, tensors[i].bytes);
+        }
+}
+
 #endif

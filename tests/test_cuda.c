@@ -93,16 +93,6 @@ static double tolerance_of(const char *op, const char *type) {
     return !strncmp(op, "norm_", 5) ? 4e-3 : strcmp(type, "f32") ? 2e-3 : !strncmp(op, "attention", 9) ? 1e-3 : 1e-4;
 }
 
-/* The outputs' memories as they are to begin: codes that are NaN. */
-static void poison(mt_session *s) {
-    for (int i = 0; i < tensor_count; i++)
-        if (tensors[i].role == MT_OUTPUT) {
-            void *memory;
-            OK(mt_session_memory(s, tensors[i].name, &memory, NULL, &error));
-            memset(memory, 0xff, tensors[i].bytes);
-        }
-}
-
 /* Interprets the program on the same data; results become those that others are compared with. */
 static void interpret(const mt_program *p) {
     void **memory = calloc(p->tensors_count + 1, sizeof *memory);

@@ -32,33 +32,6 @@ static int tear_down(void **state) {
     return getenv("SIM_KEEP") ? 0 : temporary_remove(folder);
 }
 
-/* Compares with the results that are kept; keeps them when there are none. Tolerance 0: the same bits. */
-static void compare(mt_session *s, double tolerance, const char *what) {
-    for (int i = 0; i < tensor_count; i++) {
-        bound *b = &tensors[i];
-        void *memory;
-        if (b->role != MT_OUTPUT) continue;
-        OK(mt_session_memory(s, b->name, &memory, NULL, &error));
-        if (!b->result) {
-            b->result = malloc(b->bytes);
-            assert_non_null(b->result);
-            memcpy(b->result, memory, b->bytes);
-        } else if (tolerance == 0) {
-            if (memcmp(b->result, memory, b->bytes)) fail_msg("%s: %s (tensor %d) has other bits", what, b->name, i);
-        } else {
-            double apart = 0, size = 1e-12;
-            for (size_t e = 0; e < b->count; e++) {
-                const double x = value_of(b, b->result, e), y = value_of(b, memory, e);
-                if (isnan(x) && isnan(y)) continue; /* never written */
-                apart += (x - y) * (x - y);
-                size += y * y;
-            }
-            if (!(sqrt(apart / size) <= tolerance))
-                fail_msg("%s: %s (tensor %d) is %g away from the CPU's", what, b->name, i, sqrt(apart / size));
-        }
-    }
-}
-
 static void run_well(sim_session *s, const char *what) {
     mt_error error = {0};
     if (mt_session_run(&s->base, &error) != MT_OK) fail_msg("%s: %s: %s", what, error.where, error.message);
@@ -92,12 +65,12 @@ static void check_graph(mt_graph *g, int processors) {
             if (getenv("SIM_TRACE")) fprintf(stderr, "%s\n", name);
             bind_all(session);
             run_well((sim_session *)session, name);
-            compare(session, 0, name);
+            keep_or_compare(session, 0, name);
         }
     OK(mt_session_create(&reference, cpu, program, &error));
     bind_all(reference);
     OK(mt_session_run(reference, &error));
-    compare(reference, 2e-3, "against the CPU");
+    keep_or_compare(reference, 2e-3, "against the CPU");
     mt_session_destroy(reference);
     mt_session_destroy(session);
     mt_machine_close(sim);
@@ -474,7 +447,7 @@ static void test_late(void **state) {
                 if (status != MT_OK) fail_msg("%s: %s", machines[i], problem.message);
                 assert_true(i || run->late == 0);
                 late += run->late;
-                compare(s, 0, machines[i]);
+                keep_or_compare(s, 0, machines[i]);
             } else {
                 assert_non_null(strstr(problem.message, "race"));
                 bool same = true;
@@ -511,7 +484,7 @@ static void test_replay(void **state) {
     for (int i = 0; i < 3; i++) {
         machine_of(m)->schedule.seed = i < 2 ? 5 : 6;
         run_well((sim_session *)s, "replay");
-        compare(s, 0, "replay");
+        keep_or_compare(s, 0, "replay");
         steps[i] = ((sim_session *)s)->steps;
     }
     assert_int_equal(steps[0], steps[1]);
