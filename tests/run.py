@@ -104,9 +104,9 @@ def find_jobs(args, common, plain):
             jobs.append(Job(f"{name} {label}".strip(), command, environment))
 
     # These run emitted code in the simulator for minutes, or need a GPU. Under the sanitizers the same host code runs in
-    # test_loop, test_sample, test_role, test_narrow and test_nvrtc; level 2's front end in test_level2_refused,
-    # test_diagnostic and fuzz_tile.
-    plain_only = {"test_emit_cuda", "test_sim", "test_wide", "test_level2", "test_level2_store",
+    # test_loop, test_sample, test_role, test_narrow, test_device and test_nvrtc; level 2's front end in
+    # test_level2_refused, test_diagnostic and fuzz_tile.
+    plain_only = {"test_emit_cuda", "test_sim", "test_handoff", "test_wide", "test_level2", "test_level2_store",
                   "test_cuda", "test_cuda_model", "test_cuda_sample"}
     # the longest first: those that run the whole model
     whole = [p for p in programs if "MONOTILE_MODEL" in (ROOT / "tests" / f"{p}.c").read_text()]
