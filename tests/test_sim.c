@@ -162,6 +162,18 @@ static void edit_unit(text *unit, void *context) {
         fail_msg("%s: the unit has no '%s' behind '%s'", b->name, b->find, b->near);
 }
 
+/* The session's last launch found it: the fault, in these words. */
+static bool is_found(const mt_session *s, const bug *b) {
+    const sim_session *run = (const sim_session *)s;
+    bool found = false;
+    for (int f = 0; f < run->finding_count && !found; f++) {
+        found = run->findings[f].fault == b->fault;
+        for (size_t w = 0; w < COUNT_OF(b->words) && b->words[w] && found; w++)
+            found = strstr(run->findings[f].message, b->words[w]);
+    }
+    return found;
+}
+
 /* The instructions of the second layer do not wait. */
 static void drop_wait(mt_program *p) {
     for (size_t i = 0; i < p->instructions_count; i++) ((program_instruction *)p->instructions)[i].wait_count = 0;
@@ -316,13 +328,7 @@ static void test_bugs(void **state) {
         OK(mt_session_create(&s, m, program, &error));
         bind_all(s);
         const mt_status status = mt_session_run(s, &problem);
-        const sim_session *run = (const sim_session *)s;
-        bool found = false;
-        for (int f = 0; f < run->finding_count && !found; f++) {
-            found = run->findings[f].fault == b->fault;
-            for (size_t w = 0; w < COUNT_OF(b->words) && b->words[w] && found; w++)
-                found = strstr(run->findings[f].message, b->words[w]);
-        }
+        const bool found = is_found(s, b);
         if (status == MT_OK || !found) {
             print_message("not found: %s; found: %s\n", b->name, status == MT_OK ? "nothing" : problem.message);
             failed++;
@@ -386,12 +392,7 @@ static void test_stamp_bugs(void **state) {
         bool found = false, same = true;
         for (int run = 0; run < 3 && !found && problem.code == MT_OK; run++) {
             mt_session_run(s, &problem);
-            const sim_session *launch = (const sim_session *)s;
-            for (int f = 0; b && f < launch->finding_count && !found; f++) {
-                found = launch->findings[f].fault == b->fault;
-                for (size_t w = 0; w < COUNT_OF(b->words) && b->words[w] && found; w++)
-                    found = strstr(launch->findings[f].message, b->words[w]);
-            }
+            found = b && is_found(s, b);
             for (int t = 0; t < tensor_count && problem.code == MT_OK; t++) {
                 void *memory;
                 if (tensors[t].role != MT_OUTPUT) continue;

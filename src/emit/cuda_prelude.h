@@ -145,24 +145,16 @@ MT_DEVICE void mt_trace_page(const mt_context *c) {
 }
 #endif
 
-/* Waits for a page. False: give up. Consumers, and the loader. */
-MT_DEVICE bool mt_wait_page(mt_context *c, uint64_t *b, uint32_t parity) {
+/* Waits for a page to be full or, the loader, to be free. False: give up. */
+template <bool LOADER = false> MT_DEVICE bool mt_wait_page(mt_context *c, uint64_t *b, uint32_t parity) {
 #ifdef MT_TRACE
     if (mt_mbarrier_test(b, parity)) return true;
     const uint32_t from = mt_clock();
     const bool good = mt_wait(c, b, parity, CUDA_PAGE_WAIT);
-    if (mt_thread() == 0) c->cta->page_wait += mt_clock() - from;
-    return good;
-#else
-    return mt_wait(c, b, parity, CUDA_PAGE_WAIT);
-#endif
-}
-MT_DEVICE bool mt_wait_free(mt_context *c, uint64_t *b, uint32_t parity) {
-#ifdef MT_TRACE
-    if (mt_mbarrier_test(b, parity)) return true;
-    const uint32_t from = mt_clock();
-    const bool good = mt_wait(c, b, parity, CUDA_PAGE_WAIT);
-    c->waited += mt_clock() - from;
+    if (LOADER)
+        c->waited += mt_clock() - from;
+    else if (mt_thread() == 0)
+        c->cta->page_wait += mt_clock() - from;
     return good;
 #else
     return mt_wait(c, b, parity, CUDA_PAGE_WAIT);
@@ -219,7 +211,7 @@ MT_DEVICE uint64_t *mt_page_before(const mt_context *c, uint32_t back, uint32_t 
 /* Loader (one lane): the next page, once the consumers have left it; it has to be filled. NULL: give up. */
 MT_DEVICE char *mt_page_acquire(mt_context *c) {
     uint64_t *empty = &c->cta->page_empty[c->page]; /* consumers' mt_page_release */
-    if (c->stopped || !mt_wait_free(c, empty, c->page_phase ^ 1)) return 0;
+    if (c->stopped || !mt_wait_page<true>(c, empty, c->page_phase ^ 1)) return 0;
     return c->pages + (size_t)c->page * c->launch->page_bytes;
 }
 /* Loader: fills the acquired page with one copy and moves on. */

@@ -429,10 +429,10 @@ void cuda_rows_open(cuda_nest *x, const role_spread *s, const cuda_rows *rows, c
     }
     if (k) {
         const char *begin = begin_of(e, s, rows);
-        if (s->columns == step) cuda_print_looks(x);
-        if (s->columns == step)
+        if (s->columns == step) {
+            cuda_print_looks(x);
             cuda_print(e, "{ const int %s = %s;", k, begin);
-        else if (s->columns < step)
+        } else if (s->columns < step)
             cuda_print(e, "if (const int %s = %s; %s < %" PRId64 ") {", k, begin, k, s->columns);
         else
             cuda_open_steps(x, k, begin, s->columns, step);

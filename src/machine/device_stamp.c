@@ -55,9 +55,9 @@ typedef struct handoff {
     uint32_t *writer;       /* by tensor: the only node that writes it, or NONE */
     bool *stamped, *own;    /* by tensor; own: a place that no other tensor has */
     size_t width;
-    uint64_t *loud; /* nodes, in `width` words */
-    uint64_t *before,
-        *behind; /* by node, `width` words: the nodes that it waits for, and what they wait for; who waits */
+    uint64_t *loud;   /* nodes, in `width` words */
+    uint64_t *before; /* by node, as many words each: the nodes that it waits for, and what they wait for; */
+    uint64_t *behind; /* and those that wait for it so */
     struct added_wait {
         uint32_t node, barrier;
     } * added; /* waits beyond the program's */
